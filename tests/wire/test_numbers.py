@@ -76,3 +76,8 @@ class TestDoubles:
         for count in (1, 100, 5_000):
             text = b"[" + many * count + last + b"]"
             assert holds_beyond_double(text) == (not last.startswith(b'"') and isinf(float(last)))
+
+
+def test_a_text_may_be_one_number() -> None:
+    """protocol 1.3"""
+    assert holds_beyond_double(b"1e400") and not holds_beyond_double(b"1e300")
