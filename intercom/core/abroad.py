@@ -190,6 +190,9 @@ class Abroad:
         assert target is not None and target.mailbox is not None, "only who has a mailbox is written mail"
         mail = target.mailbox.entries[frame.mail.entry]
         now = mail.offered_at
+        if now is not None and target.mailbox.put_off and self._mailing.must_wait(mail):
+            self._mailing.put_off(mail, now)
+            return True
         if not target.id and now is not None and self.takes_task(mail, to.peer_id, bytes(frame.message), now):
             return True
         record = mail.record
@@ -198,7 +201,7 @@ class Abroad:
         if record.valid_until is not None and mail.offered_at is not None:
             if self._is_cut_off(to.peer_id):
                 # How long it lies in the engine cannot be told from clocks of other machines: it stays here meanwhile.
-                self._mailing.keep_for_later(mail, self._limits.peer_absent_ms, mail.offered_at)
+                self._mailing.put_off(mail, mail.offered_at)
                 return True
             valid_for = max(0, record.valid_until - mail.offered_at.wall)
         letter = SendLetter(

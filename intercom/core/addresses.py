@@ -149,6 +149,8 @@ class Addresses:
         """Is told of each address whose mailbox is here, when it has changed or is new."""
         self.on_forgotten: Callable[[Address], None] | None = None
         """Is told of each address that has given way."""
+        self.machine_of: Callable[[str], str] = lambda broker_id: broker_id
+        """Returns what the machine of another broker is called."""
         self._by_number: dict[int, Address] = {}
         self._by_name: dict[str, dict[str, Address]] = {}
         self._last_number = 0
@@ -227,7 +229,8 @@ class Addresses:
             self._tell(address, now)
             return address, is_new
         if not proves(None if not isinstance(claim.token, str) else claim.token, address.token_hash):
-            return Refused("address_taken", f"The address {address.name} in group {group!r} belongs to somebody else")
+            whose = "somebody else" if address.home is None else f"somebody on machine {self.machine_of(address.home)}"
+            return Refused("address_taken", f"The address {address.name} in group {group!r} belongs to {whose}")
         return address, False
 
     def held(self, address: Address, session: Session, now: Instant) -> None:

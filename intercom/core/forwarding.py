@@ -310,7 +310,7 @@ class Forwarding:
         """Take the answer to an attempt; that the peer has it counts whenever it is heard."""
         record = delivery.record
         invocation = self._book.get(record.invocation_id)
-        if invocation is None or fact.turn != invocation.record.turn:
+        if invocation is None or (fact.peer is not None and fact.turn != invocation.record.turn):
             return
         is_newest = fact.attempt == record.attempts
         if fact.verdict in ("accepted", "duplicate"):

@@ -139,7 +139,9 @@ class Homes:
         if seen is None:
             return None
         address = self._addresses.at(seen.group, seen.name)
-        return seen.home if address is None else address.home or self._own
+        if address is None:
+            return None if seen.home == self._own else seen.home  # there nobody came
+        return address.home or self._own
 
     def known_as(self, group: str, name: str) -> Address | None:
         """Return the address with this name, wherever it is at home."""

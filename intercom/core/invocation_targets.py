@@ -290,10 +290,10 @@ class Targets:
 
     def action_for(self, place: Place, requester_info: bytes) -> PolicyAction:
         """Return what the target, or the person, does with messages of whoever asked."""
-        if self.is_elsewhere(place):
-            return "accept"  # it is judged there
         if place.session is not None:
             inbound = place.session.inbound
+        elif self.is_elsewhere(place):
+            return "accept"  # it is judged there
         else:
             inbound = self._policies.of_party(place.mailbox or "", None)
             for known in self._lifecycle.away():

@@ -71,6 +71,11 @@ class Mail:
         return operation.sender, operation.signature
 
     @property
+    def brings_task(self) -> bool:
+        """Tell whether its body is that of a task, with which it is stored."""
+        return self.record.body is not None and self.record.assignment is None
+
+    @property
     def waits(self) -> bool:
         """Tell whether it is to be handed over still."""
         return not self.is_offered and self.confirmed_by is None and not self.record.is_kept
@@ -101,6 +106,7 @@ class Mailbox:
         "key",
         "offered",
         "offered_bytes",
+        "put_off",
     )
 
     def __init__(self, key: str) -> None:
@@ -119,6 +125,8 @@ class Mailbox:
         """Entries that a policy keeps from being handed over."""
         self.is_read = False
         """The bodies of some entries are being read."""
+        self.put_off: dict[int, Mail] = {}
+        """Offered entries, by number, that cannot go to another machine now and stay here for a while."""
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -140,6 +148,7 @@ class Mailbox:
             if joined.leader is mail:
                 self.unmark_offered(joined)
         self.unmark_offered(mail)
+        self.put_off.pop(mail.number, None)
         del self.entries[mail.number]
         self.kept -= mail.record.is_kept
         alike = self._by_message[mail.message_id]

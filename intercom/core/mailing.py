@@ -646,6 +646,19 @@ class Mailing:
         self._put_into(mail, key)
         mail.ticket = 0
 
+    def put_off(self, mail: Mail, now: Instant) -> None:
+        """Let mail wait that is offered and cannot go to another machine now, and what may not overtake it."""
+        self._boxes.open(mail.record.mailbox).put_off[mail.number] = mail
+        self.keep_for_later(mail, self._limits.peer_absent_ms, now)
+
+    def must_wait(self, mail: Mail) -> bool:
+        """Tell whether something before it was put off that it may not overtake: of the same sender, or a task."""
+        put_off = self._boxes.open(mail.record.mailbox).put_off
+        return any(
+            number < mail.number and (_sender(other) == _sender(mail) or other.brings_task)
+            for number, other in put_off.items()
+        )
+
     def keep_for_later(self, mail: Mail, pause_ms: int, now: Instant) -> None:
         """Let mail wait again that its recipient could not be given, and offer it after a pause."""
         box = self._boxes.open(mail.record.mailbox)
@@ -653,6 +666,7 @@ class Mailing:
 
     def _let_wait_again(self, subject: tuple[Mailbox, Mail], now: Instant) -> None:
         box, mail = subject
+        box.put_off.pop(mail.number, None)
         is_with_one_here = box.holder is not None and not box.holder.is_remote  # who has it, and confirms it
         if box.entries.get(mail.number) is mail and mail.is_offered and not is_with_one_here:
             box.unmark_offered(mail)
@@ -893,6 +907,11 @@ class Mailing:
         sender = self._sessions.get(record.sender_session)
         if sender is not None and QUEUE in sender.features:
             given_up.direct.append((sender, MessageFrame(Raw(self._broker_info), Raw(encode(message)), notice=notice)))
+
+
+def _sender(mail: Mail) -> str:
+    """Return whose mail this is, who may come back under another id."""
+    return mail.record.sender_mailbox or mail.record.sender_session
 
 
 def _released(record: MailRecord, at: int) -> tuple[Change, ...]:

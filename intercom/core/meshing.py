@@ -123,7 +123,7 @@ class Meshing(Part):
             post.queueing,
             sending.delivery,
             sending.deciding,
-            lambda session: self._name_of(session, bytes(session.encoded())),
+            lambda session: self._name_of(session, session.written()),
             self._remote.sender_of,
             self._is_cut_off,
             now,
@@ -192,6 +192,7 @@ class Meshing(Part):
             post.queueing.named_by_machine = self._named_by_machine
             post.queueing.know_named = self._homes.named
             membership.registering.hold = self._homes.hold
+            registry.addresses.machine_of = self._node
             registry.addresses.on_change = self._homes.changed
             registry.addresses.on_forgotten = self._homes.forgotten
             registry.sessions.on_change.append(self._mark)
@@ -326,7 +327,7 @@ class Meshing(Part):
         here = {session.id: session for session in self._sessions if session.is_agent and not session.is_remote}
         changed: dict[str, RemoteName | None] = {}
         for session_id, session in here.items():
-            shown = bytes(session.encoded())
+            shown = session.written()
             said = shown if session.known is None else shown + session.known.record.incarnation.encode()
             if self._announced.get(session_id) != said:
                 self._announced[session_id] = said

@@ -525,7 +525,7 @@ class Queueing:
             key,
             message.id,
             bytes(frame.message),
-            bytes(sender.encoded()),
+            sender.written(),
             sender.return_mailbox,
             sender.id,
             trim(frame.to),

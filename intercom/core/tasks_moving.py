@@ -77,7 +77,7 @@ class TasksMoving:
         elif invocation.record.asked_at_peer is not None:
             self._dispatching.let_go(mail, now)
         elif self._postman.is_cut_off(peer):
-            self._mailing.keep_for_later(mail, self._limits.peer_absent_ms, now)
+            self._mailing.put_off(mail, now)
         else:
             self._dispatching.hand_on(mail, peer, address_id(address.group, address.name), message, now)
         return True
@@ -128,8 +128,7 @@ class TasksMoving:
             self._forwarding.plan_again(invocation, home, now)
         else:
             address = self._targets.address_here(invocation.record.target)
-            if address is None:
-                return False  # nobody came for it, and the engine is told
+            assert address is not None, "it is at home here"
             self._dispatching.come_home(invocation, address.key, now)
         return True
 

@@ -100,7 +100,11 @@ def test_an_address_is_claimed_for_its_broker_before_its_holder_is_told() -> Non
 def test_somebody_without_the_token_is_refused_on_every_machine() -> None:
     cluster = Cluster()
     holder(cluster, "b")
-    assert refusal(claim(cluster, "a", token=OTHER)) == "address_taken"
+    refused = claim(cluster, "a", token=OTHER)
+    assert refusal(refused) == "address_taken"
+    assert refused.first[0]["reason"] == "The address bob in group 'default' belongs to somebody on machine b"
+    here = claim(cluster, "b", token=OTHER)
+    assert here.first[0]["reason"] == "The address bob in group 'default' belongs to somebody else"
     assert refusal(claim(cluster, "a", hold="free")) == "address_held"
     assert home_of(cluster) == "b"
 
@@ -1150,3 +1154,44 @@ def test_the_mailbox_of_an_address_elsewhere_is_said_to_be_there() -> None:
     [told] = [frame for frame in boss.write("mailbox", requestId="m", of={"address": "depot"}) if "owner" in frame]
     assert told["owner"] == "depot in default (at home on b; here waits only what is to be brought there)"
     assert [entry["messageId"] for entry in told["entries"]] == ["m1"]
+
+
+def test_nothing_overtakes_what_is_valid_for_a_time_while_its_machine_is_away() -> None:
+    """Cluster 3, Order per sender and target: what may not lie in the engine holds up what its sender wrote later."""
+    cluster = Cluster()
+    holder(cluster, "b").leave()
+    alice, near = asker(cluster), asker(cluster, "a", "near")
+    cluster.cut("b")
+    assert send(cluster, alice, "m1") == send(cluster, alice, "m2", validFor=600_000) == "queued"
+    assert send(cluster, alice, "m3") == send(cluster, alice, "m4", validFor=10_000) == "queued"
+    assert send(cluster, near, "n1") == send(cluster, alice, "m5") == "queued"
+    in_engine = [decode(kept.body)["message_id"] for kept in cluster.nodes["b"].queue if kept.kind == "send"]
+    assert in_engine == ["m1", "n1"], "nobody else is held up"
+    cluster.run(10_000 + Limits().peer_absent_ms)
+    cluster.nodes["b"].queue.clear()
+    cluster.join("b")
+    bob = holder(cluster, "b")
+    cluster.run(Limits().peer_absent_ms)
+    cluster.run(Limits().peer_absent_ms)
+    shown = [f["message"]["id"] for f in [*bob.first, *bob.got()] if f["type"] == "message"]
+    assert [message_id for message_id in shown if message_id != "n1"] == ["m1", "m2", "m3", "m5"]
+    assert sorted(shown) == ["m1", "m2", "m3", "m5", "n1"]
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_nothing_overtakes_it_when_its_machine_is_back(is_noticed: bool) -> None:
+    """The same where the way was cut for so short that nobody was seen to leave, and while it is tried again."""
+    cluster = Cluster()
+    bob = holder(cluster, "b")
+    bob.leave()
+    cluster.run(2 * Limits().announce_ms)
+    alice = asker(cluster)
+    cluster.cut("a", leases_end=is_noticed)
+    assert send(cluster, alice, "m1", validFor=600_000) == "queued"
+    cluster.run(1_000)
+    cluster.join("a")
+    assert send(cluster, alice, "m2") == "queued"
+    cluster.run(Limits().peer_absent_ms)
+    cluster.run(Limits().peer_absent_ms)
+    bob = holder(cluster, "b")
+    assert [f["message"]["id"] for f in [*bob.first, *bob.got()] if f["type"] == "message"] == ["m1", "m2"]

@@ -6,15 +6,18 @@ from typing import Any
 
 import pytest
 
+from intercom.core.records import Mirrored, Post, RemoteRun
+from intercom.core.task_letters import INVOKE
+from intercom.core.tasks_out import CUT_OFF
 from intercom.limits import Limits
-from tests.core.cluster import Cluster
+from tests.core.cluster import IDS, Cluster, Node
 from tests.core.flows_between import Between
 from tests.core.harness import World
-from tests.core.invoking import invoke, invoker, run_of, tasks, update
+from tests.core.invoking import invoke, invoker, run_of, snapshot, tasks, update
 from tests.core.mail import AGENT, Agent
 from tests.core.test_homes import asker as sender_at
-from tests.core.test_homes import send
-from tests.core.work import WORKER, ask, begin, items, report
+from tests.core.test_homes import claim, send
+from tests.core.work import WORKER, ask, begin, items, reply, report, worker
 
 LIMITS = Limits()
 TOKEN = "t" * 64
@@ -232,7 +235,7 @@ def test_what_is_parked_for_an_address_that_is_no_task_moves_too() -> None:
 
 @pytest.mark.parametrize("killed", ["a", "b", "c"])
 @pytest.mark.parametrize("by", ["a", "b", "c"])
-@pytest.mark.parametrize("steps", range(1, 8))
+@pytest.mark.parametrize("steps", [2, 3, 4, 6])
 def test_a_broker_that_is_killed_on_the_way(by: str, killed: str, steps: int) -> None:
     """13.7: at any moment of the move; the task is shown once to whoever holds the address in the end."""
     scene = Scene(by)
@@ -265,6 +268,26 @@ def test_a_broker_that_is_killed_on_the_way(by: str, killed: str, steps: int) ->
         scene.run(LIMITS.peer_retry_most_ms)
     assert texts(there) == []
     scene.nothing_is_left()
+
+
+def test_a_task_on_its_way_that_cannot_leave_is_tried_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """13.7: what never left is not waited for; it is known at once that it has reached nobody."""
+    scene = Scene("a")
+    scene.leave()
+    scene.ask()
+    cluster, bring = scene.cluster, scene.cluster.post
+
+    def bring_and_break(node: Node, post: Post) -> None:
+        bring(node, post)
+        if post.kind == INVOKE:
+            cluster.cut("a", leases_end=False)
+
+    monkeypatch.setattr(cluster, "post", bring_and_break)
+    scene.hold("b")
+    for _ in range(2):
+        scene.run(LIMITS.forward_ms)
+    [delivery] = snapshot(scene.asker)["deliveries"]
+    assert (delivery["attempts"], delivery["failureDetail"]) == (2, CUT_OFF)
 
 
 @pytest.mark.parametrize("by", ["a", "c"])
@@ -391,3 +414,219 @@ def test_a_task_that_is_cancelled_while_it_moves(by: str, when: str) -> None:
     else:
         assert scene.state() == "cancelled" and came == []
         scene.nothing_is_left()
+
+
+def test_what_says_that_a_task_is_not_wanted_does_not_move() -> None:
+    """FE 3.4 Cancel: who had taken it is told, and nobody on the new machine, where it is not known."""
+    scene = Scene("a")
+    scene.ask()
+    assert texts(scene.depot) == ["build it"]
+    scene.leave()
+    ask(scene.asker, "invocation_cancel", invocationId="inv-1")
+    assert [mail.message_id.partition(":")[0] for mail in scene.cluster["a"].disk.mail.values()] == ["cancel"]
+    there = scene.hold("b")
+    assert [*there.first[1:], *there.mail()] == []
+    scene.nothing_is_left()
+    helper = scene.hold("a", hold="none")
+    update(helper, "cancelled")
+    assert scene.state() == "cancelled"
+
+
+def test_nobody_is_told_where_the_address_is_that_a_task_taken_elsewhere_is_not_wanted() -> None:
+    """FE 3.4 Cancel: the same when it is cancelled after the move."""
+    scene = Scene("a")
+    scene.ask()
+    assert texts(scene.depot) == ["build it"]
+    there = scene.hold("b")
+    ask(scene.asker, "invocation_cancel", invocationId="inv-1")
+    scene.run(LIMITS.mail_retry_ms)
+    assert there.mail() == []
+    scene.nothing_is_left()
+
+
+@pytest.mark.parametrize("is_mail", [True, False])
+def test_a_task_that_has_ended_does_not_move(is_mail: bool) -> None:
+    """13.3: its message was not confirmed, and its end was told all the same."""
+    scene = Scene("a")
+    if is_mail:
+        scene.leave()
+    scene.ask()
+    if is_mail:
+        scene.depot = scene.hold("a")
+    assert update(scene.depot, "completed", output="built")["state"] == "completed"
+    there = scene.hold("b")
+    assert texts(there) == [] and scene.state() == "completed"
+    scene.nothing_is_left()
+
+
+def test_what_comes_once_more_after_a_move_changes_nothing() -> None:
+    """13.7: what is said of an earlier turn counts no more, whatever it says."""
+    scene = Scene("c")
+    scene.leave()
+    scene.ask()
+    for broker in "bab":
+        there = scene.hold(broker)
+    assert texts(there) == ["build it"]
+    scene.run()
+    for _ in range(2):
+        for node, kept in list(scene.cluster.kept):
+            node.queue.append(kept)
+        scene.run(LIMITS.forward_ms)
+        assert tasks(there) == []
+        if scene.state() == "running":
+            scene.is_done_at(there)
+    assert scene.state() == "completed"
+
+
+@pytest.mark.parametrize(
+    "run", [RemoteRun("r", "cancelled", turn=1), RemoteRun("r", "cancelled", None, None, None, False, True, 1)]
+)
+def test_a_report_from_an_earlier_turn_changes_nothing(run: RemoteRun) -> None:
+    """13.7: the address was on that machine before, and is there again."""
+    scene = Scene("c")
+    scene.leave()
+    scene.ask()
+    for broker in "bab":
+        there = scene.hold(broker)
+    delivery_id = snapshot(scene.asker)["deliveries"][0]["deliveryId"]
+    scene.cluster["c"].peer_told(Mirrored(delivery_id, 0, 1_000_000, run, IDS["b"]))
+    scene.run(LIMITS.forward_ms)
+    assert texts(there) == ["build it"]
+    scene.is_done_at(there)
+
+
+def test_who_asked_and_heard_nothing_learns_that_a_task_was_let_go_when_it_asks_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """13.7: the answer to the first attempt and the report of the move are lost; the second attempt is told."""
+    scene = Scene("c")
+    scene.leave()
+    cluster, bring = scene.cluster, scene.cluster.post
+
+    def bring_and_break(node: Node, post: Post) -> None:
+        bring(node, post)
+        if post.kind == INVOKE and node.name == "c" and not cluster.nodes["c"].is_cut:
+            cluster.cut("c", leases_end=False)
+
+    monkeypatch.setattr(cluster, "post", bring_and_break)
+    scene.ask()
+    there = scene.hold("b")
+    monkeypatch.undo()
+    cluster.nodes["c"].queue.clear()
+    cluster.join("c")
+    for _ in range(4):
+        scene.run(LIMITS.forward_ms)
+    assert texts(there) == ["build it"]
+    scene.is_done_at(there)
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_who_has_not_heard_where_the_address_is_by_now_tries_the_old_home_again(is_early: bool) -> None:
+    """13.7: nothing is passed on from broker to broker; what is let go, or refused, waits until that is known."""
+    scene = Scene("c")
+    scene.leave()
+    if is_early:
+        scene.ask()
+    late = scene.cluster.nodes["c"]
+    late.is_cut = True
+    there = scene.hold("b")
+    late.is_cut = False
+    if not is_early:
+        scene.ask()
+    scene.run()
+    assert scene.state() == "queued"
+    scene.run(LIMITS.forward_ms)
+    assert texts(there) == [] and snapshot(scene.asker)["deliveries"][0]["status"] == "deferred"
+    scene.cluster.join("c")
+    for _ in range(3):
+        scene.run(LIMITS.forward_ms)
+    assert texts(there) == ["build it"]
+    scene.is_done_at(there)
+
+
+def test_a_broker_whose_store_is_lost_moves_nothing() -> None:
+    """Design 3.6: it can record nothing, so what waits there stays for the next process."""
+    scene = Scene("a", features=WORK, workMode="resident")
+    scene.ask()
+    old = scene.cluster["a"]
+    near = sender_at(scene.cluster, "a", "near")
+    old.auto = False
+    near.message("depot", "m1", "m1")
+    old.fail_commit(final=True)
+    old.auto = True
+    there = scene.hold("b")
+    assert texts(there) == []
+    scene.cluster.crash("a")
+    scene.asker_is_back()
+    scene.run(LIMITS.mail_retry_ms)
+    assert texts(there) == ["build it"]
+
+
+def test_a_task_waits_here_for_a_machine_that_took_its_address_and_is_away() -> None:
+    """13.7: it may wait as long as mail; it is handed on once that machine is there."""
+    scene = Scene("a")
+    scene.leave()
+    scene.ask()
+    cluster = scene.cluster
+    cluster.held_claims = []
+    claim(cluster, "b", "depot", features=list(TASKS))
+    [(node, claimed)] = cluster.held_claims
+    cluster.held_claims = None
+    cluster.cut("b")
+    cluster.decide(node, claimed)
+    for _ in range(40):
+        scene.run(60_000)
+    assert scene.state() == "queued"
+    cluster.join("b")
+    there = scene.hold("b")
+    assert texts(there) == ["build it"]
+    scene.is_done_at(there)
+
+
+def test_a_task_that_was_let_go_and_is_not_wanted_any_more_is_over() -> None:
+    """FE 3.4 Cancel: nobody has it, so nobody is given it."""
+    scene = Scene("c")
+    scene.leave()
+    scene.ask()
+    scene.cluster.cut("c")
+    there = scene.hold("b")
+    ask(scene.asker, "invocation_cancel", invocationId="inv-1")
+    assert scene.state() == "queued"
+    scene.cluster.join("c")
+    scene.run(LIMITS.forward_ms)
+    assert scene.state() == "cancelled" and texts(there) == []
+    assert snapshot(scene.asker)["deliveries"][0]["status"] == "cancelled"
+    scene.nothing_is_left()
+
+
+def test_what_is_parked_for_others_and_what_somebody_works_on_stays() -> None:
+    """13.7, FE 1.3: an assignment stays with its executor, also where that only acts under the address."""
+    scene = Scene("a", features=WORK, workMode="resident")
+    old = scene.cluster["a"]
+    helper = scene.hold("a", features=WORK, hold="none", workMode="resident")
+    other, free = worker(old, "other"), worker(old, "free")
+    near = sender_at(scene.cluster, "a", "near")
+    for message_id, to in (("m1", other.id), ("m2", free.id), ("m3", "depot"), ("m4", "depot")):
+        assert send(scene.cluster, near, message_id, to) == "queued"
+    ask(other, "inbox_claim", inboxId="m1")
+    mine = ask(helper, "inbox_claim", inboxId="m3")["assignment"]
+    report(helper, mine, "accepted")
+    there = scene.hold("b", features=WORK, workMode="resident")
+    assert [item["inboxId"] for item in items(there)] == ["m4"]
+    assert [len(items(who)) for who in (other, free)] == [1, 1]
+    assert reply(helper, mine)["type"] == "assignment_replied"
+
+
+def test_what_could_not_be_recorded_of_a_move_that_is_undone_is_left_alone() -> None:
+    """13.7: the address is at home here again by then, and so is what is parked for it."""
+    scene = Scene("a", features=WORK, workMode="resident")
+    scene.ask()
+    old = scene.cluster["a"]
+    old.auto = False
+    claim(scene.cluster, "b", "depot", features=list(TASKS))
+    old.fail_commit()
+    old.auto = True
+    claim(scene.cluster, "a", "depot", features=list(TASKS))
+    scene.run(LIMITS.mail_retry_ms)
+    back = scene.hold("a", features=WORK, workMode="resident")
+    assert len(items(back)) == 1

@@ -14,6 +14,7 @@ from tests.simulation.links import Links
 from tests.simulation.policies import Policies
 from tests.simulation.programs import Role
 from tests.simulation.runs import Runs
+from tests.simulation.strangers import Strangers
 from tests.simulation.watching import Watching
 from tests.simulation.works import Works
 
@@ -74,8 +75,17 @@ _CASTS = {
 _EVERY = 16
 _RARER = {13: _STAGES, 21: _FAMILY, 25: _FAMILY, 27: _STAGES}
 """By the rest of a number divided by twice that; they come before the others."""
+_RAREST = {
+    20: Cast(_ADDRESSES, (Runs,), durability="memory"),
+    36: Cast(_ADDRESSES, (Children,), durability="memory"),
+    37: Cast(_SOME, (Invocations, Strangers)),
+    61: Cast(_SOME, (Policies, Strangers)),
+}
+"""By the rest of a number divided by four times that; they come first."""
 
 
 def cast_of(number: int) -> Cast:
     """Return the cast of the world with this number."""
-    return _RARER.get(number % (2 * _EVERY)) or _CASTS.get(number % _EVERY, _LETTERS)
+    return (
+        _RAREST.get(number % (4 * _EVERY)) or _RARER.get(number % (2 * _EVERY)) or _CASTS.get(number % _EVERY, _LETTERS)
+    )
