@@ -294,7 +294,13 @@ LONG_SYNC_SAMPLES = 4
 HEAD_INTERVAL_MS = 1_000
 """Least time between two writes of the file that says how far the journal got."""
 CHECKPOINT_PAGES = 1_000
-"""Pages of 4 KiB in the write-ahead log after which SQLite moves them into the database."""
+"""Pages of 4 KiB in the write-ahead log after which a commit moves them into the database."""
+CHECKPOINT_AHEAD_PAGES = 200
+"""The same after which a thread begins to, so that little is left to do for that commit."""
+PAGES_OF_COMMIT = 4
+"""What a commit adds to the log at least, on the average, in pages."""
+APPENDS_IN_PAGE = 4
+"""Appends of one commit that need a page more, on the average."""
 CACHE_KIB = 8_192
 """Memory SQLite may use for pages of the database, in KiB."""
 ROWS_AT_ONCE = 8

@@ -115,6 +115,7 @@ def test_an_unknown_name_is_an_ordinary_error() -> None:
         _ = intercom.surprise  # type: ignore[attr-defined]
 
 
+@pytest.mark.loads
 def test_the_package_alone_loads_nothing() -> None:
     """Names are loaded on first use; the version is a literal."""
     code = (
@@ -125,6 +126,7 @@ def test_the_package_alone_loads_nothing() -> None:
     assert found.stdout.split() == ["__future__", "intercom"]
 
 
+@pytest.mark.loads
 def test_the_errors_cost_no_event_loop() -> None:
     code = (
         "import sys, intercom; intercom.IntercomError; intercom.blocking; "

@@ -547,6 +547,7 @@ def test_kernel_without_a_mount_table_refuses_nothing(tmp_path: Path, monkeypatc
 # --- start-up time --------------------------------------------------------------------------------------
 
 
+@pytest.mark.loads
 def test_importing_paths_and_settings_loads_little(tmp_path: Path) -> None:
     program = (
         "import sys, os; from pathlib import Path; before = set(sys.modules);"

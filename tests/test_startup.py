@@ -13,6 +13,8 @@ from tests.support.commands import Shell
 
 __all__ = ["shell"]
 
+pytestmark = pytest.mark.loads
+
 SLOW = {
     *("asyncio", "anyio", "logging", "rich", "filelock", "concurrent.futures", "multiprocessing", "email", "http"),
     *("typing_extensions", "inspect"),

@@ -616,6 +616,7 @@ def test_a_broker_that_is_asked_to_leave(broker: MemoryBroker, planner: MemorySe
     assert not planner.online
 
 
+@pytest.mark.loads
 def test_neither_sockets_nor_processes_are_needed() -> None:
     code = (
         "import sys; from intercom.testing import MemoryBroker; broker = MemoryBroker()\n"

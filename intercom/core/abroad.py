@@ -507,7 +507,6 @@ class Abroad:
         mark = operation.target or ""
         unconfirmed = self._receipts.find(mark, operation.message_id)
         if unconfirmed is not None:
-            unconfirmed.waiter.settle()  # a newer attempt is answered
             self._delivery.confirmed_elsewhere(unconfirmed, now)
         elif operation.state is OperationState.RESERVED:
             self._operations.accept_unwaited(operation, now)
@@ -519,7 +518,6 @@ class Abroad:
         self._attempts.pop((mark, operation.message_id), None)
         unconfirmed = self._receipts.find(mark, operation.message_id)
         if unconfirmed is not None:
-            unconfirmed.waiter.settle()
             self._receipts.remove(unconfirmed)
         self.outgoing.settled(mark, operation.message_id, now)
         self._operations.forget(operation)

@@ -425,7 +425,7 @@ class Inquiries(Part):
             is_accepted = operation.state is OperationState.ACCEPTED and not was_parked
             if is_accepted and not any(event.state == "delivered" for event in told):
                 told.append(TraceEvent(operation.accepted_at or operation.reserved_at, "delivered"))
-            state = state if was_parked else self._fate_of(operation)
+            state = state if was_parked and operation.mail is None else self._fate_of(operation)
         if decision is not None:
             state, sender = decision.outcome, decision.sender_session
             told = [TraceEvent(decision.asked_at, "reserved")]

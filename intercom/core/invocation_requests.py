@@ -191,7 +191,7 @@ class InvocationRequests:
     ) -> None:
         """Record an invocation with its run and its job, and go on once that is done."""
         run_id, identity = self._ids(), identity_of(session)
-        info = bytes(session.encoded())
+        info = session.written()
         planned = self._dispatching.planned(found, info, now)
         is_pushed = planned.lease_until is not None
         body = task_message(f"{RUN_PREFIX}{run_id}", frame, now.wall)

@@ -28,7 +28,7 @@ from intercom.core.records import OperationState
 from intercom.core.standins import RemoteConnection, identity_at
 from intercom.wire import reasons
 from intercom.wire.codec import parse_message
-from intercom.wire.frames import Delivered, Message, Queued, Send, SupervisorSend, trim
+from intercom.wire.frames import Delivered, Message, Queued, Send, trim
 
 if TYPE_CHECKING:
     from intercom.core.abroad import Abroad
@@ -160,8 +160,7 @@ class Looking:
         now: Instant,
     ) -> Refusal | bool:
         message, sender = parse_message(frame.message), connection.session
-        if message is None or sender is None or isinstance(frame, SupervisorSend):
-            return False
+        assert message is not None and sender is not None, "it is decided about"
         place = _place_of(connection, message.id)
         if place == self._looked:
             return False
@@ -172,6 +171,8 @@ class Looking:
         peers = None if heard is None else self._reachable(heard, connection)
         if peers is not None and not peers:
             return False
+        if operation is not None and operation.unconfirmed is not None:
+            operation.unconfirmed.waiter.settle()  # an earlier attempt is owed no answer any more
         if place in self._of_message:
             self._take(self._of_message[place])
         full = self._full(sender, len(frame.message))

@@ -197,8 +197,10 @@ class Mailbox:
         return any(mail.record.reply_to == message_id for mail in self.entries.values())
 
     def alike(self, says: tuple[str, bytes] | None) -> list[Mail]:
-        """Return what waits and says this, as ``Mail.says`` tells it, the oldest first."""
+        """Return what waits and says this, as ``Mail.says`` tells it, the oldest first; nothing if one alone does."""
         found = [] if says is None else self._alike.get(says, [])
+        if len(found) < 2:
+            return []
         waiting = [mail for mail in found if not mail.is_offered and mail.confirmed_by is None]
         return sorted(waiting, key=lambda mail: mail.number)
 
@@ -260,7 +262,7 @@ class Mailbox:
         chosen: list[Mail] = []
         count, size = self.offered, self.offered_bytes
         for mail in self._oldest_first():
-            if not mail.waits or stays(mail):
+            if mail.is_offered or not mail.waits or stays(mail):
                 continue
             if count and (count >= limits.mail_offers or size + mail.record.size > limits.mail_offer_bytes):
                 break

@@ -426,18 +426,21 @@ class Mailing:
         if chosen:
             box.is_read = True
             read = dict.fromkeys(mail.record.body_number for mail in chosen)
-            for mail in {mail.says: mail for mail in chosen}.values():
-                read.update(dict.fromkeys(other.record.body_number for other in self._alike(box, mail)))
+            for says, mail in {mail.says: mail for mail in chosen}.items():
+                if alike := self._alike(box, mail, says):
+                    read.update(dict.fromkeys(other.record.body_number for other in alike))
             self._outbox.add(ReadBodies(Offer(box, box.holder), tuple(read)))
 
-    def _alike(self, box: Mailbox, mail: Mail) -> list[Mail]:
+    def _alike(self, box: Mailbox, mail: Mail, says: tuple[str, bytes] | None) -> list[Mail]:
         """Return what may be handed over with this mail, if its text is the same; most of all mail is alone."""
-        alike = box.alike(mail.says)
-        return [] if len(alike) < 2 else joinable(alike, mail, self._ledger.is_committed, self._limits)
+        alike = box.alike(says)
+        return joinable(alike, mail, self._ledger.is_committed, self._limits) if alike else []
 
     def next_to_offer(self, box: Mailbox) -> list[Mail]:
         """Return what may be handed over now; what is not recorded yet lets nothing pass."""
-        ready = box.next_to_offer(self._limits, self.stays)
+        return self._committed(box.next_to_offer(self._limits, self.stays))
+
+    def _committed(self, ready: list[Mail]) -> list[Mail]:
         return list(takewhile(lambda mail: self._ledger.is_committed(mail.ticket), ready))
 
     def _offer_when_committed(self, box: Mailbox, now: Instant) -> None:
@@ -460,28 +463,34 @@ class Mailing:
             return False
         if not self.can_promise:
             return False
-        read = [mail for mail in box.next_to_offer(self._limits, self.stays) if mail.record.body_number in numbers]
+        ready = box.next_to_offer(self._limits, self.stays)
+        read = [mail for mail in ready if mail.record.body_number in numbers]
         lost = [mail for mail in read if mail.record.body_number not in bodies]
         if given_up := [mail for mail in lost if mail.record.assignment is None]:
             self._give_up(given_up, "undeliverable", notices.BODY_LOST, now)
         for mail in lost:
             if mail.record.assignment is not None:
                 self.on_work_lost(mail.record.assignment, now)
+        has_changed = bool(lost)
         for mail in read:
             if mail.operation is not None and mail.operation.was_withdrawn:
                 self.take_back(mail, now)
+                has_changed = True
             elif mail.record.body_number in bodies and self._is_over(mail, now):
                 self._end_of_time(mail, now)
+                has_changed = True
+        if has_changed:
+            ready = box.next_to_offer(self._limits, self.stays)
         frames: list[MessageFrame | QuestionTarget] = []
         offered: list[Mail] = []
-        details: list[dict[str, Any]] = []
-        chosen = list(takewhile(lambda mail: mail.record.body_number in bodies, self.next_to_offer(box)))
+        events: list[Change] = []
+        chosen = list(takewhile(lambda mail: mail.record.body_number in bodies, self._committed(ready)))
         for mail in chosen:
             if mail.is_offered:
                 continue  # with one before it that says the same
-            mail.joined = tuple(
-                other for other in self._alike(box, mail) if say_the_same(mail, other, bodies) and not other.is_offered
-            )
+            alike = self._alike(box, mail, mail.says)
+            same = [other for other in alike if say_the_same(mail, other, bodies) and not other.is_offered]
+            mail.joined = tuple(same)
             for each in (mail, *mail.joined):
                 for tell in self.on_moving:
                     tell(each, "offered", "", now)
@@ -489,25 +498,25 @@ class Mailing:
                 each.record = replace(each.record, offers=each.offers)
                 box.mark_offered(each, now, leader=None if each is mail else mail)
                 offered.append(each)
-                details.append({"session": box.holder.id, **({} if each is mail else {"with": mail.message_id})})
+                told: dict[str, Any] = {} if each is mail else {"with": mail.message_id}
+                events.append(
+                    self._journal.event(
+                        "mail.offered",
+                        each.record,
+                        now,
+                        event_id=f"mail:{each.number}:offered:{each.offers}",
+                        changed=_OFFERED,
+                        session=box.holder.id,
+                        **told,
+                    )
+                )
             if mail.record.reply_to is not None and QUEUE in box.holder.features:
                 # Whoever answered may not be the session that was asked, but act under the same address.
                 frames.append(QuestionTarget(mail.record.reply_to, "", mail.record.sender_session))
             frames.append(self._frame(mail, bodies[mail.record.body_number], box.holder, now))
         if offered:
             # Only now: who was told that one moves has appended events of its own, which come before all of these.
-            events = tuple(
-                self._journal.event(
-                    "mail.offered",
-                    one.record,
-                    now,
-                    event_id=f"mail:{one.number}:offered:{one.offers}",
-                    changed=_OFFERED,
-                    **detail,
-                )
-                for one, detail in zip(offered, details, strict=True)
-            )
-            ticket = self._ledger.append(events, self._undo_offer, (box, offered))
+            ticket = self._ledger.append(tuple(events), self._undo_offer, (box, offered))
             for frame in frames:
                 self._outbox.write(box.holder.connection, frame, ticket)
         self.offer(box, now)

@@ -124,7 +124,7 @@ class Meshing(Part):
             post.queueing,
             sending.delivery,
             sending.deciding,
-            lambda session: self._name_of(session, bytes(session.encoded())),
+            lambda session: self._name_of(session, session.written()),
             self._remote.sender_of,
             self._is_cut_off,
             now,
@@ -342,7 +342,7 @@ class Meshing(Part):
         here = {session.id: session for session in self._sessions if session.is_agent and not session.is_remote}
         changed: dict[str, RemoteName | None] = {}
         for session_id, session in here.items():
-            shown = bytes(session.encoded())
+            shown = session.written()
             said = shown if session.known is None else shown + session.known.record.incarnation.encode()
             if self._announced.get(session_id) != said:
                 self._announced[session_id] = said

@@ -131,7 +131,7 @@ class Parking:
         ``identity`` is the target identity its row is bound to.
         """
         slot = self._inbox.get(message.id)
-        info = bytes(sender.encoded())
+        info = sender.written()
         size = len(frame.message) + len(info)
         if slot is None and not self._inbox.has_room(size):
             return Refusal("D15", reasons.inbox_full(self._limits.mailbox_full_retry_ms))

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from intercom.core.departing import Departing
     from intercom.core.ground import Ground
     from intercom.core.lifecycle import Lifecycle
-    from intercom.core.mailboxes import Mailboxes
-    from intercom.core.mailing import Mailing
+    from intercom.core.mailboxes import Mail, Mailboxes
+    from intercom.core.mailing import Kept, Mailing
 
 
 class Proxies:
@@ -57,7 +57,11 @@ class Proxies:
         self._leave(address, now)
         proxy = proxy_of(address, home, self._next_number(), self._way, self._node_of(home))
         self._proxies[address.number] = proxy
-        self._mailing.offer(self._mailing.holder_came(proxy, address.key), now)
+        box = self._mailing.holder_came(proxy, address.key)
+        quiet: list[tuple[Mail, Kept | None]] = [(mail, None) for mail in box.in_order() if mail.record.kept == "quiet"]
+        if quiet and self._mailing.can_promise:
+            self._mailing.keep(box, quiet, now)  # whether it may wake anybody is judged there
+        self._mailing.offer(box, now)
 
     def left(self, address: Address, now: Instant) -> None:
         """Let whoever held an address here go: its newest rightful holder is elsewhere."""

@@ -531,7 +531,7 @@ class Queueing:
             key,
             message.id,
             bytes(frame.message),
-            bytes(sender.encoded()),
+            sender.written(),
             sender.return_mailbox,
             sender.id,
             trim(frame.to),

@@ -209,7 +209,7 @@ class RemoteSessions:
 
     def _change(self, stand_in: StandIn, name: RemoteName, peer: str, now: Instant) -> None:
         stand_in.is_confirmed = True
-        was_terminal, before = stand_in.is_terminal, bytes(stand_in.encoded())
+        was_terminal, before = stand_in.is_terminal, stand_in.written()
         stand_in.show(name, self._node_of(peer))
         members, legacy = groups_of(name)
         if name.name != stand_in.name and name.name != stand_in.id:
@@ -217,7 +217,7 @@ class RemoteSessions:
         change = groups.Change(groups=members, legacy_group=legacy)
         if members != stand_in.groups:
             groups.store_memberships(change, stand_in, self._sessions, self._outbox, now)
-        elif bytes(stand_in.encoded()) != before:
+        elif stand_in.written() != before:
             groups.announce_presence(stand_in, self._sessions, self._outbox)
         if stand_in.is_terminal and not was_terminal:
             self._asking.target_ended(stand_in, now)

@@ -152,7 +152,7 @@ class Replies:
                 box,
                 message_id,
                 message,
-                bytes(session.encoded()),
+                session.written(),
                 session.return_mailbox,
                 session.id,
                 record.sender_session,

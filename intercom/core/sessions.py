@@ -79,6 +79,7 @@ class Session:
     __slots__ = (
         "_encoded",
         "_group_identity",
+        "_written",
         "address",
         "asks_under_way",
         "candidate",
@@ -155,6 +156,7 @@ class Session:
         self.sent_ids: SentIds | None = None
         """Of one that takes assignments, what it sent: an answer to that goes on with a conversation."""
         self._encoded: Raw | None = None
+        self._written = b""
         self.candidate: Candidate | None = None
         """As whom it can be invoked, made once per change of the session info."""
         self.is_terminal = False
@@ -208,8 +210,15 @@ class Session:
     def encoded(self) -> Raw:
         """Return the session info as peers see it, encoded once per change."""
         if self._encoded is None:
-            self._encoded = Raw(encode(self.info))
+            self._written = encode(self.info)
+            self._encoded = Raw(self._written)
         return self._encoded
+
+    def written(self) -> bytes:
+        """Return the same for those who keep it: all of them have one copy."""
+        if self._encoded is None:
+            self.encoded()
+        return self._written
 
     def update(self, **members: Any) -> None:
         """Change members of the session info."""

@@ -174,7 +174,7 @@ class TasksIn:
         if self._book.open_count >= self._limits.invocations:
             reason = f"{self._limits.invocations} invocations are open there"
             return InvokedLetter(letter.attempt, "unreachable", reason=reason)
-        info = bytes(asker.encoded())
+        info = asker.written()
         planned = self._dispatching.planned(found, info, now)
         is_pushed = planned.lease_until is not None
         record = InvocationRecord(

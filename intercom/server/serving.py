@@ -49,6 +49,7 @@ from intercom.server.perform import Performer
 from intercom.server.processes import Processes
 from intercom.server.spawning import CommandSpawner
 from intercom.server.watchdog import Watchdog
+from intercom.store.checkpointer import Checkpointer
 from intercom.store.database import Store, StoreUnusable
 from intercom.store.reader import Reader
 from intercom.store.writer import Outcome, Writer
@@ -165,9 +166,11 @@ class Serving:
         # Named, because a program may have set a policy for its own loops.
         self._loop = asyncio.SelectorEventLoop(selector)
         self._loop.set_exception_handler(self._on_exception)
+        self._checkpointer = Checkpointer(paths.database)
         self._writer: Writer | NoWriter = NoWriter()
         if self._store.store is not None:
-            self._writer = Writer(self._store.store, self._on_notify, self._store.store.opening_us)
+            opening_us, committed = self._store.store.opening_us, self._checkpointer.committed
+            self._writer = Writer(self._store.store, self._on_notify, opening_us, committed)
         started = now()
         self._broker = Broker(
             key=self._store.key,
@@ -327,6 +330,7 @@ class Serving:
         self._listener.close()
         self._performer.close(STOP_RESERVE_MS / 1000)
         is_closed = self._writer.close(STOP_RESERVE_MS / 1000)
+        self._checkpointer.close(STOP_RESERVE_MS / 1000)
         if is_closed and self._store.store is not None:
             self._store.store.close()
         self._loop.close()

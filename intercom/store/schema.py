@@ -7,8 +7,9 @@ released never change.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing
+from functools import cache
 from hashlib import sha256
 from typing import Any, TypeAlias
 
@@ -284,39 +285,34 @@ def fingerprint(connection: sqlite3.Connection) -> str:
 
 def tables(present: int | None = None) -> dict[str, tuple[str, ...]]:
     """Return the tables of a version, by default of this program's, that hold records, with their primary keys."""
-    with _model(version() if present is None else present) as model:
-        names = [name for (name,) in model.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        return {
-            name: tuple(column for column, _, place in _columns(model, name) if place)
-            for name in names
-            if name != "meta"
-        }
+    made = _made(STEPS if present is None else STEPS[:present])
+    return {
+        name: tuple(str(column) for column, _, place in columns if place)
+        for name, columns in made.items()
+        if name != "meta"
+    }
 
 
 def columns(table: str) -> tuple[str, ...]:
     """Return the columns of a table of the present version, in their order."""
-    with _model(version()) as model:
-        return tuple(str(column) for column, _, _ in _columns(model, table))
+    return tuple(str(column) for column, _, _ in _made(STEPS)[table])
 
 
 def differences(connection: sqlite3.Connection, present: int) -> list[str]:
     """Return the tables of version ``present`` that are missing or have other columns; further tables are ignored."""
-    with _model(present) as model:
-        names = [name for (name,) in model.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        return [name for name in names if _columns(model, name) != _columns(connection, name)]
+    made = _made(STEPS[:present])
+    return [name for name, columns in made.items() if columns != _columns(connection, name)]
 
 
-@contextmanager
-def _model(present: int) -> Iterator[sqlite3.Connection]:
-    """Give an empty database in memory with the tables of version ``present``."""
-    model = sqlite3.connect(":memory:", isolation_level=None)
-    try:
-        for step in STEPS[:present]:
+@cache
+def _made(steps: tuple[Step, ...]) -> dict[str, Sequence[tuple[Any, ...]]]:
+    """Return the tables that steps make, with their columns: name, type, and place in the primary key."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as model:
+        for step in steps:
             for statement in step:
                 model.execute(statement)
-        yield model
-    finally:
-        model.close()
+        names = [name for (name,) in model.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        return {name: _columns(model, name) for name in names}
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> Sequence[tuple[Any, ...]]:

@@ -39,12 +39,20 @@ class Writer:
     else in one worker thread, which calls ``notify`` after each commit. After a failure everything queued and
     everything submitted is dropped until ``resume``.
 
-    ``opening_us`` says how long the commit took with which the store was opened.
+    ``opening_us`` says how long the commit took with which the store was opened; ``committed`` is called after every
+    commit with the number of its appends, in the thread that made it.
     """
 
-    def __init__(self, store: Store, notify: Callable[[], None], opening_us: int = 0) -> None:
+    def __init__(
+        self,
+        store: Store,
+        notify: Callable[[], None],
+        opening_us: int = 0,
+        committed: Callable[[int], None] = lambda appends: None,
+    ) -> None:
         self._store = store
         self._notify = notify
+        self._committed = committed
         self._condition = Condition()
         self._submitted: list[tuple[int, tuple[Change, ...]]] = []
         """Touched by the event loop's thread alone, so that an append needs no lock."""
@@ -163,6 +171,7 @@ class Writer:
             sync_us = self._store.commit(batch)
         except CommitFailed as failure:
             return Failed(batch[0][0], failure.reason, failure.final)
+        self._committed(len(batch))
         if sync_us:
             # A commit of many appends takes longer without the disk being slower.
             if len(self._syncs) == SYNC_SAMPLES:

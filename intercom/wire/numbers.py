@@ -15,21 +15,22 @@ OUT_OF_RANGE = "a number is out of range"
 """Says so of a text that holds one."""
 _DIGITS = b"0123456789"
 _SIGNS = b".-"
-_CLASSES = bytes.maketrans(_DIGITS + b"eE+" + _SIGNS, b"0122222222ee+..")
+_CLASSES = bytes.maketrans(_DIGITS + b"eE+" + _SIGNS, b"0123333388ee+..")
 _NO_NUMBER = bytes(set(range(256)) - set(_DIGITS + b"eE+" + _SIGNS))
 _NUMBERS_ALONE = bytes.maketrans(_NO_NUMBER, b" " * len(_NO_NUMBER))
 _SHAPES = _NUMBERS_ALONE.translate(_CLASSES)
-"""Leaves of digits whether they are 0, 1 or more, and the same of both letters for an exponent."""
-_ALIKE = bytes.maketrans(b"12", b"00")
+"""Leaves of digits what tells great exponents, and the same of both letters for one."""
+_ALIKE = bytes.maketrans(b"1238", b"0000")
 _NUMBERS = _SHAPES.translate(_ALIKE)
 _HUNDREDS = (b"0e000", b"0e+000")
 """How an exponent of three digits looks, whatever it is."""
 _ZEROS = tuple(b"0" * 2**power for power in range(NUMBER_DIGITS.bit_length() - 1, -1, -1))
 """Moved once each, they move as many zeros as any number has."""
 _GREAT_EXPONENTS = (b"0e0000", b"0g000")
-"""How an exponent looks that is from 1000 or from 200 on; the latter are marked."""
+"""How an exponent looks that is from 1000 on, or below and marked: from 280 on, from 200 on where many digits are."""
+_SOME_DIGITS = b"0" * 28
 _MANY_DIGITS = b"0" * 100
-"""What a number has at least that is beyond a double without a great exponent."""
+"""What a number has at least that is beyond a double with an exponent below 280, or below 200."""
 _FEW_NUMBERS = 4_096
 """So many are looked at one by one; of more the whole text is read."""
 
@@ -43,20 +44,21 @@ def holds_beyond_double(text: bytes) -> bool:
         marks = _GREAT_EXPONENTS
     else:
         return False
-    shape = _marked(text)
+    shape = _marked(text, b"e2" if _SOME_DIGITS in shape else b"e28")
     return any(_is_beyond(text, shape, mark) for mark in marks)
 
 
-def _marked(text: bytes) -> bytes:
-    """Return the shape of a text, as long as it is, in which exponents from 200 to 999 have a letter of their own."""
+def _marked(text: bytes, least: bytes) -> bytes:
+    """Return the shape of a text, as long as it is, with a mark at exponents of three digits from ``least`` on."""
     shape = text.translate(_SHAPES)
     if b"e+" in shape:
         shape = shape.replace(b"e+", b"0e")
     if b"e0" in shape:
         for zeros in _ZEROS:
             shape = shape.replace(b"e" + zeros, zeros + b"e")
-    if b"e2" in shape:
-        shape = shape.replace(b"e2", b"g0")
+    for great in (b"e3", b"e8", least):
+        if great in shape:
+            shape = shape.replace(great, b"g" + b"0" * (len(great) - 1))
     return shape.translate(_ALIKE)
 
 

@@ -5,7 +5,8 @@ are damaged: files are cut off at many lengths, each range of their bytes is ove
 something else takes their place. Of each copy a broker either keeps all it had promised, or tells that an older state
 was put back, or refuses with a reason that names the file; ``intercom doctor`` says the same, the damaged files are
 kept, and a second start ends as the first. Where what clients keep in it is damaged, a session either is who it was, or
-is told what is wrong, and nobody else is troubled. Last, files and homes are taken away from brokers that serve them.
+is told what is wrong, and nobody else is troubled. Files and homes are taken away from brokers that serve them. Last,
+see ``room``, a home fills up or may not be written any more.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from intercom.cli.main import main as command
 from intercom.client import blocking, control
 from intercom.errors import BrokerError, IntercomError, TargetNotFound
 from intercom.paths import Paths
+from scripts.strain import surroundings
 from scripts.strain.power import Promise, kept, promised
 from tests.support.brokers import environment
 from tests.support.forking import Child, serving_child
@@ -291,7 +293,7 @@ def judge(template: Path, place: Path, damage: Damage, promises: Sequence[Promis
     _copy(template, place)
     file = place / damage.name
     damage.do(file)
-    before = _contents(place)
+    before = contents(place)
     where = f"{damage.name}, {damage.how}"
     faults = []
     try:
@@ -299,8 +301,8 @@ def judge(template: Path, place: Path, damage: Damage, promises: Sequence[Promis
     except (AssertionError, IntercomError) as error:
         return "failed", [f"{where}: {type(error).__name__}: {error}"]
     if first.word in (REFUSED, UNSTARTED):
-        after = _contents(place)
-        faults += [f"{where}: {name} was changed although it was refused" for name in _touched(before, after)]
+        after = contents(place)
+        faults += [f"{where}: {name} was changed although it was refused" for name in touched(before, after)]
         if str(place) not in first.said:
             faults.append(f"{where}: {first.word} without a name: {first.said}")
         told = doctor(place)
@@ -403,7 +405,8 @@ def _copy(template: Path, place: Path) -> None:
     shutil.copytree(template, place, symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
 
 
-def _contents(home: Path) -> dict[str, bytes | None]:
+def contents(home: Path) -> dict[str, bytes | None]:
+    """Return what lies in the files of a home that a broker refuses to work with."""
     return {
         path.name: path.read_bytes() if path.is_file() and not path.is_symlink() else None
         for path in home.iterdir()
@@ -411,7 +414,8 @@ def _contents(home: Path) -> dict[str, bytes | None]:
     }
 
 
-def _touched(before: dict[str, bytes | None], after: dict[str, bytes | None]) -> list[str]:
+def touched(before: dict[str, bytes | None], after: dict[str, bytes | None]) -> list[str]:
+    """Return the names of those that were changed."""
     return [name for name in sorted(before | after) if before.get(name) != after.get(name)]
 
 
@@ -446,6 +450,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         every = list(ways_meanwhile(older))
         for damage in every if not options.most else chance.sample(every, min(options.most, len(every))):
             word, found = judge_meanwhile(template, place, damage, promises)
+            counted[word] += 1
+            faults += found
+        for how in surroundings.WAYS:
+            word, found = surroundings.judge(template, top, how, promises)
             counted[word] += 1
             faults += found
     for fault in faults:

@@ -39,7 +39,9 @@ FAILURES = 0
 WHOLE = 10
 """How many of the homes are also given to a whole broker."""
 CHECKPOINT_PAGES = 20
-"""After so many pages the log of the database is worked in: far more often than for users, to see that too."""
+CHECKPOINT_AHEAD_PAGES = 8
+"""After so many pages the log of the database is worked in, by a commit and ahead of it: far more often than for users,
+to see that too."""
 START_S = 60.0
 SHIM = Path(__file__).with_name("power_shim.c")
 
@@ -201,7 +203,7 @@ def fail_everywhere(
     ``fault`` is code that makes a broker one that deserves to be found out.
     """
     home, trace = directory / "home", directory / "trace"
-    code = f"limits.CHECKPOINT_PAGES = {CHECKPOINT_PAGES}\n"
+    code = f"limits.CHECKPOINT_PAGES = {CHECKPOINT_PAGES}\nlimits.CHECKPOINT_AHEAD_PAGES = {CHECKPOINT_AHEAD_PAGES}\n"
     noting = {"LD_PRELOAD": str(build(directory)), "POWER_HOME": str(home), "POWER_TRACE": str(trace)}
     with serving(home, code + fault, noting):
         promises = promises_of(home, trace, rounds, noting)

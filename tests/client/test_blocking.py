@@ -254,6 +254,7 @@ def test_it_works_inside_a_running_loop(broker: BrokerProcess) -> None:
     assert asyncio.run(main()) == ["ada"]
 
 
+@pytest.mark.loads
 def test_importing_it_is_cheap() -> None:
     """Design section 6: a command uses the blocking client and imports no event loop."""
     code = (

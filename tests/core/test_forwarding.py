@@ -708,3 +708,13 @@ def test_an_assumed_failure_of_what_waits_at_the_peer_is_taken_back() -> None:
     world.peer_told(Forwarded(delivery_id, 1, "accepted", RemoteRun("there", "queued")))
     assert (run_of(asker)["state"], delivery_of(asker)["status"]) == ("running", "peer_acked")
     assert not run_of(asker).get("reconciled")
+
+
+def test_an_assumed_failure_that_the_peer_assumes_too_changes_nothing_and_stays_open_to_what_is_so() -> None:
+    """FE 3.3: the peer does not know better yet; what it hears later undoes both."""
+    world, asker, peer, delivery_id = assumed_failed()
+    before = snapshot(asker)["run"]
+    world.peer_told(Forwarded(delivery_id, 1, "accepted", RemoteRun("there", "failed", reconciled=True)))
+    assert snapshot(asker)["run"] == before
+    peer.report(delivery_id, "completed", output="built")
+    assert (run_of(asker)["state"], run_of(asker)["output"]) == ("completed", "built")

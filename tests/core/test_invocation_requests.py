@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from intercom.core.invocation_targets import address_id
 from intercom.limits import Limits
 from tests.core.harness import World
 from tests.core.invoking import INVOKER, invoke, invoker, run_of, snapshot, tasks, update
@@ -159,3 +160,15 @@ def test_the_id_of_a_holder_that_is_away_is_nobodys() -> None:
     desk.leave()
     assert "diagnosis" in invoke(asker, desk.id)
     assert invoke(asker, "@desk", "inv-2")["targetId"].startswith("address:")
+
+
+def test_the_id_of_an_address_leads_to_none_of_the_others() -> None:
+    """protocol 6.13.9: all brokers know an address by it"""
+    world = World()
+    asker = invoker(world)
+    for name in ("attic", "depot", "desk"):
+        holder(world, name, features=INVOKER)
+    found = {name: address_id("default", name) for name in ("desk", "attic", "depot")}
+    for name, target in found.items():
+        assert invoke(asker, target, name)["targetId"] == invoke(asker, f"@{name}", f"again-{name}")["targetId"]
+    assert "diagnosis" in invoke(asker, address_id("default", "cellar"), "nobody")

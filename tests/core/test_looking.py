@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 from msgspec.json import decode, encode
 
-from intercom.core.letters import OUTCOME, SEND, SendLetter
+from intercom.core.letters import OUTCOME, SEND, OutcomeLetter, SendLetter
 from intercom.core.looking import LOOK, LOOKED, LookedLetter, LookLetter
 from intercom.core.peer_records import TargetHeld
 from intercom.core.records import Arrived, Post, RemoteName, Settle
@@ -18,6 +18,7 @@ from tests.core.cluster import IDS, Cluster, Node
 from tests.core.harness import Client, answers, only, reason
 from tests.core.test_abroad import QUEUE, client, confirm
 from tests.core.test_homes import holder
+from tests.core.test_supervision import CHILD, TOKEN, capability_of, claim
 
 LIMITS = Limits()
 
@@ -29,6 +30,8 @@ class Scene:
         self.cluster = Cluster("abc", **more)
         self.lost: set[str] = set()
         """Kinds of letters that the engine loses."""
+        self.dropped: list[Post] = []
+        """Those it has lost."""
         posted = self.cluster.post
         monkeypatch.setattr(self.cluster, "post", lambda node, post: self._post(posted, node, post))
         self.alice = client(self.cluster, "a", "alice")
@@ -36,7 +39,9 @@ class Scene:
         self.cluster.run(LIMITS.peer_return_ms)
 
     def _post(self, posted: Any, node: Node, post: Any) -> None:
-        if post.kind not in self.lost:
+        if post.kind in self.lost:
+            self.dropped.append(post)
+        else:
             posted(node, post)
 
     def moves(self, who: Client, name: str, to: str) -> Client:
@@ -399,3 +404,116 @@ def test_who_held_a_target_that_nobody_asked_about_says_nothing(brokers: tuple[s
     cluster["a"].peer_told(TargetHeld("no such key", tuple(IDS[broker] for broker in brokers)))
     cluster.run()
     assert not [post for post in cluster.posts if post.kind == LOOK]
+
+
+# --- what else becomes of a message while it is looked for ---------------------------------------------
+
+
+def held_back(scene: Scene, message_id: str = "m1") -> LookedLetter:
+    """Let alice send a message once more, of which her broker asks and does not hear; return what it does not hear."""
+    scene.lost.add(LOOKED)
+    scene.alice.message("bob", message_id, "x")
+    scene.cluster.run()
+    scene.lost.discard(LOOKED)
+    [answer] = [post for post in scene.dropped if post.kind == LOOKED]
+    return decode(answer.body, type=LookedLetter)
+
+
+def tell(scene: Scene, kind: str, letter: Any, message_id: str = "m1") -> list[dict[str, Any]]:
+    """Let the broker where bob was say something to alice's; return her answers."""
+    scene.cluster["a"].peer_told(Arrived(999, IDS["b"], kind, first_sent(scene).delivery_id, encode(letter)))
+    scene.cluster.run()
+    return answers(scene.alice.got())
+
+
+def first_sent(scene: Scene) -> Post:
+    return next(post for post in (*scene.dropped, *scene.cluster.posts) if post.kind == SEND)
+
+
+def outcome_of(scene: Scene, result: Any, **more: Any) -> OutcomeLetter:
+    """Return what a broker says of the first message that it was sent."""
+    sent = decode(first_sent(scene).body, type=SendLetter)
+    [operation] = scene.cluster["a"].disk.operations.values()
+    return OutcomeLetter(sent.message_id, operation.target, sent.attempt, result, **more)
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_an_outcome_that_comes_while_a_message_is_looked_for(monkeypatch: pytest.MonkeyPatch, crashes: bool) -> None:
+    """6.9: one final answer, for the newest attempt, though two letters say that it arrived."""
+    scene = Scene(monkeypatch)
+    scene.lost = {OUTCOME}
+    scene.send(scene.alice, "m1")
+    confirm(scene.cluster, scene.bob, "m1")
+    scene.bob = scene.moves(scene.bob, "bob", "c")
+    if crashes:
+        scene.cluster.crash("a")
+        scene.alice = client(scene.cluster, "a", "alice", preferredSessionId=scene.alice.id)
+    held = held_back(scene)
+    told = tell(scene, OUTCOME, outcome_of(scene, "delivered", recipient=scene.bob.id))
+    told += tell(scene, LOOKED, held)
+    assert (only(told)["type"], only(told)["attemptId"][-2:]) == ("delivered", ".1" if crashes else ".2")
+    assert scene.shown() == [] and only(scene.send(scene.alice, "m1"))["type"] == "delivered"
+
+
+def test_a_refusal_that_comes_while_a_message_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """6.9: it is of an earlier attempt; the newest one goes where its target is now."""
+    scene = Scene(monkeypatch)
+    scene.lost = {SEND}
+    scene.send(scene.alice, "m1")
+    scene.lost = set()
+    scene.bob = scene.moves(scene.bob, "bob", "c")
+    held = held_back(scene)
+    assert tell(scene, OUTCOME, outcome_of(scene, "failed", reason=reasons.SESSION_NOT_FOUND)) == []
+    assert tell(scene, LOOKED, held) == [] and scene.shown() == ["m1"]
+    confirm(scene.cluster, scene.bob, "m1")
+    told = only(answers(scene.alice.got()))
+    assert (told["type"], told["attemptId"][-2:]) == ("delivered", ".2")
+
+
+def test_who_reconnects_at_once_is_looked_for_where_it_was_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13: its session is another one then, of which the others have not even heard that it left."""
+    scene = Scene(monkeypatch)
+    moved(scene)
+    scene.bob.leave()
+    scene.bob = client(scene.cluster, "c", "bob", preferredSessionId=scene.bob.id)
+    scene.cluster.run(LIMITS.announce_ms)
+    assert only(scene.send(scene.alice, "m1"))["type"] == "delivered" and scene.shown() == []
+    scene.cluster.run(LIMITS.operation_ttl_ms)
+    assert scene.send(scene.alice, "m3") == [] and scene.shown() == ["m3"]
+
+
+def test_what_a_child_tells_its_supervisor_is_looked_for_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13, 4.9: both were elsewhere; no group is theirs in common, here as little as there."""
+    scene = Scene(monkeypatch)
+    same: dict[str, Any] = {}
+    for node in "bc":
+        parent = client(scene.cluster, node, "parent", supervisorOwnerToken=TOKEN, **same)
+        same = {"preferredSessionId": parent.id}
+        child = scene.cluster[node].register(
+            CHILD,
+            info={"group": "far"},
+            **claim(capability_of(parent)),
+            acknowledgesReceipt=True,
+            returnAddress="ret-child",
+        )
+        scene.cluster.run(LIMITS.peer_return_ms)
+        told = answers([*child.message(parent.id, "m1", kind="supervisor_send"), *child.got()])
+        scene.cluster.run()
+        shown = [frame["message"]["id"] for frame in parent.got() if frame["type"] == "message"]
+        if node == "b":
+            assert shown == ["m1"]
+            parent.write("received", messageId="m1")
+            parent.leave(), child.leave()
+            scene.cluster.run(2 * LIMITS.announce_ms)
+    assert shown == [] and only([*told, *answers(child.got())])["type"] == "delivered"
+
+
+def test_what_went_to_somebody_here_is_asked_of_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13, rule 1: another one has the name of its target by now, on the same machine."""
+    scene = Scene(monkeypatch)
+    near = client(scene.cluster, "a", "near")
+    assert scene.send(scene.alice, "m1", to="near") == []
+    near.leave()
+    scene.cluster["a"].register("near", returnAddress="another", acknowledgesReceipt=True)
+    assert only(scene.send(scene.alice, "m1", to="near"))["type"] == "delivery_failed"
+    assert scene.looks() == 0

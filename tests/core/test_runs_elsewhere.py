@@ -360,3 +360,33 @@ def test_without_a_cluster_nobody_else_is_looked_for() -> None:
     assert reason(answers(member(world).message(path("st-1"), "m1"))) == reasons.SESSION_NOT_FOUND
     world.pass_time(10_000)
     assert world.peer_work == []
+
+
+def test_the_end_of_an_owner_does_not_end_a_newer_one_at_a_third_broker() -> None:
+    """6.12.3: the owner that was told of last is asked; what another one leaves behind is not taken from it."""
+    cluster = Cluster("abc")
+    older = owned(cluster["b"], acknowledgesReceipt=True, stages=[stage("st-1")])
+    cluster.run(LIMITS.announce_ms)
+    newer = owned(cluster["c"], acknowledgesReceipt=True, stages=[stage("st-2", "writer")])
+    sender = member(cluster["a"], acknowledgesReceipt=True)
+    cluster.run(LIMITS.announce_ms)
+    older.leave()
+    cluster.run(LIMITS.announce_ms)
+    listed = only(sender.write("list", requestId="l"), "sessions")
+    assert [row["stageId"] for row in listed["workflowStages"]] == ["st-2"]
+    sender.message(path("st-2"), "m1")
+    cluster.run()
+    asked(newer)
+
+
+def test_a_stage_that_has_just_moved_does_not_see_itself() -> None:
+    """6.12.7: the session of the stage is here by now, and the broker of its owner does not know it yet."""
+    scene = Scene(stages=[stage(), stage("st-2", "writer")])
+    there = scene.live()
+    scene.cluster.cut("b", leases_end=False)
+    here = worker(scene.cluster["a"], preferredSessionId=there.id)
+    here.write("join_group", group=group_of())
+    assert here.id == there.id
+    listed = only(here.write("list", requestId="l"), "sessions")
+    assert [row["stageId"] for row in listed["workflowStages"]] == ["st-2"]
+    assert [row["stageId"] for row in scene.rows()] == ["st-1", "st-2"]

@@ -273,6 +273,27 @@ def test_a_change_that_cannot_be_recorded_is_taken_back() -> None:
     assert play.report(dispatch_id)["code"] == "dispatch_closed"
 
 
+def test_a_step_that_cannot_be_recorded_takes_no_other_of_its_session_with_it() -> None:
+    """Design 3.6: the one before it is known as it was, and this one is handed over once it is there."""
+    play = Between()
+    play.begin("one")
+    earlier = play.take()
+    play.report(earlier)
+    b = play.cluster["b"]
+    b.auto = False
+    letter = step_for(play)
+    play.cluster.post(play.cluster.nodes["a"], Post(1, IDS["b"], DISPATCH, "d", "brought", encode(letter)))
+    play.run()
+    b.fail_commit()
+    b.auto = True
+    b.settle()
+    assert play.dispatches() == []
+    assert play.report(earlier)["stepState"] == "completed"
+    assert bring(play, letter).state == "stored"
+    [frame] = play.dispatches()
+    assert frame["message"]["flowDispatch"]["dispatchId"] == "d"
+
+
 def test_who_follows_a_worker_is_told_of_a_step_of_a_flow_elsewhere() -> None:
     """12.9: here it concerns its worker, live and out of the journal, with the broker of its flow."""
     play = Between("abc")

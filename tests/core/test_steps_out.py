@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec.json import encode
+from msgspec.json import decode, encode
 
 from intercom.core.flow_reconcile import NO_CLUSTER
 from intercom.core.records import Post
-from intercom.core.step_letters import DISPATCHED, DispatchedLetter
+from intercom.core.step_letters import (
+    DISPATCHED,
+    REPORT,
+    REPORTED,
+    DispatchedLetter,
+    ReportedLetter,
+    ReportLetter,
+)
 from intercom.core.steps_out import NOT_KNOWN
 from intercom.limits import MINUTE_MS, Limits
 from tests.core.cluster import IDS
@@ -224,3 +231,19 @@ def test_a_session_of_another_group_is_named_truly() -> None:
     play.run(LIMITS.announce_ms)
     play.begin("one", target=f"session:{far.id}")
     assert play.flow()["flow"]["lastAdmitReason"] == f"session {far.id} is not in group default"
+
+
+def test_a_report_that_breaks_a_rule_is_refused_with_it() -> None:
+    """12.6.1: whatever the broker of the worker let through; the step waits for one that breaks none."""
+    play = Between()
+    play.begin("one")
+    dispatch_id = play.take()
+    letter = ReportLetter(dispatch_id, "completed", " ", (), "v", play.worker.id)
+    number = len(play.cluster.posts)
+    post = Post(number, IDS["a"], REPORT, dispatch_id, "brought", encode(letter))
+    play.cluster.post(play.cluster.nodes["b"], post)
+    play.run()
+    [said] = [decode(post.body, type=ReportedLetter) for post in play.cluster.posts[number:] if post.kind == REPORTED]
+    assert (said.dispatch_id, said.code, said.step_state) == (dispatch_id, "invalid_flow", None)
+    assert play.states() == ("active", ["awaiting_result"])
+    assert play.report(dispatch_id)["stepState"] == "completed"

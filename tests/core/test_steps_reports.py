@@ -167,3 +167,23 @@ def test_a_report_is_not_brought_by_a_broker_that_records_nothing() -> None:
     play.crash("b")
     play.run(MINUTE_MS)
     assert play.states() == ("completed", ["completed"])
+
+
+def test_a_report_whose_text_is_not_recorded_yet_is_not_taken_for_lost() -> None:
+    """12.11.5: it is read before its commit; it is brought once it is there, and its worker need not make it again."""
+    play = Between()
+    play.begin("one")
+    dispatch_id = play.take()
+    b = play.cluster["b"]
+    play.cluster.cut("b")
+    b.auto = False
+    asked = play.write(play.worker, "flow_report", dispatchId=dispatch_id, outcome="completed", summary="done")
+    play.cluster._connect(play.cluster.nodes["b"])
+    assert b.reads
+    b.read()
+    assert not play.is_answered(play.worker, asked)
+    b.auto = True
+    b.settle()
+    assert play.answer(play.worker, asked)["state"] == "stored"
+    play.run(MINUTE_MS)
+    assert play.states() == ("completed", ["completed"])

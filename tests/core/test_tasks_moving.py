@@ -14,9 +14,9 @@ from tests.core.cluster import IDS, Cluster, Node
 from tests.core.flows_between import Between
 from tests.core.harness import World
 from tests.core.invoking import invoke, invoker, run_of, snapshot, tasks, update
-from tests.core.mail import AGENT, Agent
+from tests.core.mail import AGENT, Agent, enter
 from tests.core.test_homes import asker as sender_at
-from tests.core.test_homes import claim, send
+from tests.core.test_homes import claim, send, traced
 from tests.core.work import WORKER, ask, begin, items, reply, report, worker
 
 LIMITS = Limits()
@@ -230,6 +230,7 @@ def test_what_is_parked_for_an_address_that_is_no_task_moves_too() -> None:
     [item] = items(there)
     granted = ask(there, "inbox_claim", inboxId=item["inboxId"])
     assert granted["message"]["content"]["text"] == "m1"
+    assert traced(near, "m1")[0] == "handed_on"
     assert not scene.cluster["a"].disk.inbox and not scene.cluster["a"].disk.mail
 
 
@@ -564,19 +565,23 @@ def test_a_broker_whose_store_is_lost_moves_nothing() -> None:
 
 def test_a_task_waits_here_for_a_machine_that_took_its_address_and_is_away() -> None:
     """13.7: it may wait as long as mail; it is handed on once that machine is there."""
-    scene = Scene("a")
-    scene.leave()
-    scene.ask()
+    scene = Scene("a", features=WORK, workMode="resident")
     cluster = scene.cluster
+    near = sender_at(cluster, "a", "near")
+    assert send(cluster, near, "m1", "depot") == "queued"
+    scene.ask()
     cluster.held_claims = []
     claim(cluster, "b", "depot", features=list(TASKS))
     [(node, claimed)] = cluster.held_claims
     cluster.held_claims = None
     cluster.cut("b")
     cluster.decide(node, claimed)
+    scene.run()
+    where = traced(near, "m1")[1]
+    assert "kept here until b says that it has it" in where
     for _ in range(40):
         scene.run(60_000)
-    assert scene.state() == "queued"
+    assert scene.state() == "queued" and traced(near, "m1") == ("queued", where)
     cluster.join("b")
     there = scene.hold("b")
     assert texts(there) == ["build it"]
@@ -630,3 +635,26 @@ def test_what_could_not_be_recorded_of_a_move_that_is_undone_is_left_alone() -> 
     scene.run(LIMITS.mail_retry_ms)
     back = scene.hold("a", features=WORK, workMode="resident")
     assert len(items(back)) == 1
+
+
+@pytest.mark.parametrize("action", ["quiet", "hold"])
+def test_what_a_policy_kept_moves_when_it_may(action: str) -> None:
+    """6.13.7, 15.2.1: what must wake nobody is judged on the new machine; the person lets the rest through."""
+    scene = Scene("a", features=(*TASKS, "policy"))
+    ask(scene.depot, "policy_set", policy={"rules": [{"action": action}]})
+    near = sender_at(scene.cluster, "a", "near")
+    assert send(scene.cluster, near, "m1", "depot") == "queued"
+    answer = scene.ask()
+    there = scene.hold("b")
+    if action == "hold":
+        assert there.mail() == []
+        granted = ("operator", "policy")
+        person = enter(scene.cluster["a"], features=granted, info={"recipientPurpose": "control"})
+        for message_id in ("m1", f"run:{answer['runId']}"):
+            assert ask(person, "held_settle", messageId=message_id, action="release")["type"] == "held_settled"
+        scene.run(LIMITS.mail_retry_ms)
+    shown = [frame for frame in [*there.first, *there.mail()] if frame["type"] == "message"]
+    assert [frame["message"]["content"]["text"] for frame in shown] == ["m1", "build it"]
+    there.confirm(*(frame["message"]["id"] for frame in shown))
+    scene.is_done_at(there)
+    scene.nothing_is_left()

@@ -319,6 +319,7 @@ def test_settings_that_are_none_are_refused(start_broker: StartBroker, home: Pat
     assert "intercom.toml" in broker.errors and "idle" in broker.errors
 
 
+@pytest.mark.loads
 def test_a_loser_loads_neither_event_loop_nor_store(broker: BrokerProcess) -> None:
     """Many clients may start a broker at once; those that find one must be gone quickly."""
     code = (

@@ -479,6 +479,7 @@ def test_a_forked_child_leaves_the_block_alone(home: Path) -> None:
     assert not (other / "broker.sock").exists()
 
 
+@pytest.mark.loads
 def test_nothing_of_it_is_loaded_before_it_is_used() -> None:
     code = "import sys, intercom; intercom.connect; print({'sqlite3', 'intercom.server'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

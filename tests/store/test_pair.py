@@ -22,6 +22,7 @@ from tests.support.processes import OTHER_USER, in_child, needs_root, was_killed
 from tests.support.records import NOW
 
 CALLS = ("open", "write", "fsync", "rename", "fchmod", "chmod", "unlink", "close")
+ONE_OF = 10
 
 
 @pytest.fixture
@@ -150,8 +151,11 @@ def test_start_killed_anywhere_does_not_spoil_the_home(tmp_path: Path) -> None:
 
 
 def die_at(point: int) -> None:
-    """Make this process kill itself before the call with this number that touches a file or the database."""
-    calls = 0
+    """Make this process kill itself before the call with this number that touches a file or the database.
+
+    Of the statements within a transaction only some count: whichever it dies at, none of them has been.
+    """
+    calls = inside = 0
 
     def counted(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **keywords: Any) -> Any:
@@ -163,8 +167,15 @@ def die_at(point: int) -> None:
 
         return call
 
+    execute = counted(sqlite3.Connection.execute)
+
     class Connection(sqlite3.Connection):
-        execute = counted(sqlite3.Connection.execute)
+        def execute(self, *args: Any) -> Any:
+            nonlocal inside
+            inside += self.in_transaction
+            is_one_of_many = self.in_transaction and args[0] != "COMMIT" and inside % ONE_OF
+            return super().execute(*args) if is_one_of_many else execute(self, *args)
+
         executemany = counted(sqlite3.Connection.executemany)
         close = counted(sqlite3.Connection.close)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -518,15 +519,13 @@ def test_at_no_moment_is_anything_recreated_silently(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Paths], None]
 ) -> None:
     """Design section 5: whatever is cut off, a broker refuses what is there, and doing it again saves as much."""
-    wanted: int | None = None
+    template = Paths(tmp_path / "template")
+    template.home.mkdir()
+    filled(template, 200)
+    spoil(template)
+    wanted = rescue(template).count("operations")
     for allowed in range(100):
-        home = tmp_path / str(allowed)
-        home.mkdir()
-        paths = Paths(home)
-        filled(paths, 200)
-        spoil(paths)
-        if wanted is None:
-            wanted = rescue(paths).count("operations")
+        paths = Paths(shutil.copytree(template.home, tmp_path / str(allowed)))
         left = [allowed]
 
         def counted(call: Callable[..., object], left: list[int] = left) -> Callable[..., object]:

@@ -45,6 +45,9 @@ class TestDoubles:
             "0.1e999",
             "123456e304",
             "1e1000000",
+            "9" * 30 + "e279",
+            "9" * 29 + ".5E+0280",
+            "8" * 110 + "e199",
         ],
     )
     def test_no_number_beyond_a_double_is_missed(self, number: str) -> None:
@@ -53,7 +56,20 @@ class TestDoubles:
         assert holds_beyond_double(b'{"x":[%b]}' % number.encode())
 
     @pytest.mark.parametrize(
-        "text", ["12", "1.5e99", "1E+12", "1e-999", "1e199", "9" * 99, '"cafe0"', '"a1e10"', "[0,0,0]"]
+        "text",
+        [
+            "12",
+            "1.5e99",
+            "1E+12",
+            "1e-999",
+            "1e199",
+            "1.5e279",
+            "9" * 27 + "e279",
+            "9" * 99,
+            '"cafe0"',
+            '"a1e10"',
+            "[0,0,0]",
+        ],
     )
     def test_usual_numbers_and_texts_are_passed_over(self, text: str) -> None:
         assert not holds_beyond_double(text.encode())
@@ -76,3 +92,8 @@ class TestDoubles:
         for count in (1, 100, 5_000):
             text = b"[" + many * count + last + b"]"
             assert holds_beyond_double(text) == (not last.startswith(b'"') and isinf(float(last)))
+
+
+def test_a_text_may_be_one_number() -> None:
+    """protocol 1.3"""
+    assert holds_beyond_double(b"1e400") and not holds_beyond_double(b"1e300")
