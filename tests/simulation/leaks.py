@@ -15,7 +15,13 @@ from intercom.core.deadlines import Deadlines
 from tests.simulation.process import Process
 
 _DEPTH = 7
-_OF_ONE_LIFE = ("_retired_addresses", "_capabilities._held", "_capabilities._known", "_crossings._known")
+_OF_ONE_LIFE = (
+    "_retired_addresses",
+    "_capabilities._held",
+    "_capabilities._known",
+    "_crossings._known",
+    "decisions._by_message",
+)
 """Names of what a broker remembers while it lives, within bounds, and never writes down."""
 
 
