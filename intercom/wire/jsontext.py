@@ -134,9 +134,10 @@ def with_whole_characters(payload: bytes) -> bytes:
     The standard parser joins the pairs, which are no escapes any more then: to it the whole text is one string, in
     which nothing but surrogates is escaped.
     """
-    if not any(each in payload for each in _SURROGATES):
+    places = [at for each in _SURROGATES if (at := payload.find(each)) >= 0]
+    if not places:
         return payload
-    begin, end = _span_of_surrogates(payload)
+    begin, end = len(payload[: min(places)].rstrip(b"\\")), payload.rfind(b"\\") + _ESCAPE_BYTES
     text = payload[begin:end]
     if len(text.translate(None, _MARKS)) < len(text):
         return payload  # it is no JSON
@@ -150,13 +151,6 @@ def with_whole_characters(payload: bytes) -> bytes:
     if b"?" not in text:
         return payload
     return payload[:begin] + text.replace(b"?", _UNKNOWN).translate(_SHOWN) + payload[end:]
-
-
-def _span_of_surrogates(payload: bytes) -> tuple[int, int]:
-    """Return where what may be the first escape of a surrogate begins, and the last one ends."""
-    begin = min(at for each in _SURROGATES if (at := payload.find(each)) >= 0)
-    end = max(payload.rfind(each) for each in _SURROGATES) + _ESCAPE_BYTES
-    return len(payload[:begin].rstrip(b"\\")), end
 
 
 def read(payload: bytes) -> Any:

@@ -64,11 +64,10 @@ def _marked(text: bytes, least: bytes) -> bytes:
 
 def _is_beyond(text: bytes, shape: bytes, mark: bytes) -> bool:
     """Tell whether a number whose shape has this mark is beyond a double."""
+    if shape.count(mark) > _FEW_NUMBERS:
+        return any(map(isinf, map(float, _numerals(text))))
     end, is_outside = 0, True
-    for _ in range(_FEW_NUMBERS):
-        at = shape.find(mark, end)
-        if at < 0:
-            return False
+    while (at := shape.find(mark, end)) >= 0:
         begin = max(shape.rfind(b" ", end, at) + 1, end)
         is_outside ^= _quotes(text[end:begin]) % 2 == 1
         end = shape.find(b" ", at)
@@ -76,7 +75,7 @@ def _is_beyond(text: bytes, shape: bytes, mark: bytes) -> bool:
             end = len(text)
         if is_outside and isinf(float(text[begin:end])):
             return True
-    return any(map(isinf, map(float, _numerals(text))))
+    return False
 
 
 def _quotes(text: bytes) -> int:
