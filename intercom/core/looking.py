@@ -131,9 +131,6 @@ class Looking:
         deciding.look = self._begin
         queueing.look = self._begin_for_away
 
-    def __len__(self) -> int:
-        return len(self._looks)
-
     # --- to ask -----------------------------------------------------------------------------------------
 
     def _begin(

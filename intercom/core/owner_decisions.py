@@ -43,9 +43,6 @@ class OwnerDecisions:
         self._by_message: OrderedDict[str, tuple[int, Decision]] = OrderedDict()
         """With until when it is told (monotonic ms)."""
 
-    def __len__(self) -> int:
-        return len(self._by_message)
-
     def note(self, request: OwnerRequest, outcome: Outcome, now: Instant, position: int = 0) -> None:
         """Remember what became of a message that an owner was asked about."""
         self._by_message.pop(request.message_id, None)

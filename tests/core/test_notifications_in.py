@@ -157,8 +157,26 @@ def test_what_another_broker_says_or_nobody_can_read_counts_as_nothing() -> None
     for number, message in enumerate(({"id": "n"}, {"id": "n", "timestamp": 1, "content": {"text": "x"}})):
         bad = NotifyLetter("r", "x", group_of(), owner, Raw(encode(message)), "")
         world.peer_told(Arrived(93 + number, IDS["a"], NOTIFY, "x", encode(bad)))
-    assert [work.arrival for work in world.peer_work if isinstance(work, Settle)] == [90, 91, 92, 93, 94]
+    near = original(scene.cluster["b"], "near")
+    notify(scene.owner, near.id, "local")
+    here = NotifiedLetter(told(near)["requestId"], is_delivered=True)
+    world.peer_told(Arrived(95, IDS["a"], NOTIFIED, "x", encode(here)))
+    assert [work.arrival for work in world.peer_work if isinstance(work, Settle)] == [90, 91, 92, 93, 94, 95]
     assert answers(scene.owner.got()) == []
+
+
+def test_an_acceptance_that_is_lost_again_does_not_reach_the_owner() -> None:
+    """6.9: what was said rests on the commit; the owner hears at the end of its time that it is not known."""
+    scene = Scene()
+    scene.notify()
+    frame = told(scene.sender)
+    world = scene.cluster["a"]
+    world.auto = False
+    reply(scene.sender, frame)
+    world.fail_commit()
+    world.auto = True
+    scene.run(LIMITS.notification_answer_ms)
+    assert reason(scene.heard()) == LATE
 
 
 def test_what_its_recipient_took_after_the_owner_had_gone_is_delivered_to_the_next_one() -> None:
@@ -187,3 +205,11 @@ def test_what_its_broker_cannot_record_is_not_shown() -> None:
     assert scene.notify() == []
     reply(scene.sender, told(scene.sender))
     assert only(scene.heard())["type"] == "delivered"
+
+
+def test_one_that_has_left_and_is_still_seen_is_not_found_by_its_broker() -> None:
+    """4.17.5: its own broker is the authority over it; that it has gone is told a moment later."""
+    scene = Scene()
+    scene.sender.leave()
+    assert reason(scene.notify()) == reasons.SESSION_NOT_FOUND
+    assert len(scene.posted(NOTIFY)) == 1 == len(scene.posted(NOTIFIED))
