@@ -118,7 +118,7 @@ class LinkDesk:
         if isinstance(token, ShowingCommand):
             body = UNSET if bodies is None else _raw(bodies, token.command.record.number)
             entry = _command_entry(token.command, body)
-            self._outbox.write(token.connection, Commands(token.request_id, [entry]), token.command.ticket)
+            self._giving.give(token.connection, Commands(token.request_id, [entry]), self._last)
         else:
             assert isinstance(token, ShowingEvents), "it is one of READ_FOR_LINKS"
             entries = [_event_entry(event, _raw(bodies or {}, event.number)) for event in token.events]
@@ -225,7 +225,7 @@ class LinkDesk:
             command = self._links.commands.store(link, frame.command_id, body, fingerprint, now)
         elif (command.record.link_id, command.record.fingerprint) != (link.id, fingerprint):
             return No("conflict", "Another command has this id; send it under a new one")
-        self._giving.give(connection, CommandStored(frame.request_id, _command_entry(command)), command.ticket)
+        self._giving.give(connection, CommandStored(frame.request_id, _command_entry(command)), self._last)
         return None
 
     def _named(self, session: Session, frame: CommandSend) -> Link | No:

@@ -187,3 +187,25 @@ def test_a_receipt_that_could_not_be_recorded_settles_nothing() -> None:
     assert link_of(boss, one)["openCommands"] == 1
     two = again(world, one)
     assert commands(two.ready()) == [("c1", 1)]
+
+
+def test_what_became_of_a_command_is_told_once_that_is_recorded() -> None:
+    """A5.4: by its state and when it is sent again; a commit that fails may make it otherwise."""
+    world = World()
+    one = ready(world)
+    boss = operator(world)
+    send(boss, one, "c1")
+    one.received("c1", 1)
+    boss.got()
+    world.auto = False
+    one.event(1, "command_failed", commandId="c1")
+    boss.write("commands", requestId="c", commandId="c1")
+    world.read()
+    boss.write("command_send", requestId="s", commandId="c1", linkId=one.link, body={"do": "c1"})
+    assert [frame for frame in boss.got() if "requestId" in frame] == [], "the outcome is not recorded"
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    refused = [(frame["requestId"], frame["code"]) for frame in boss.got() if "code" in frame]
+    assert refused == [("c", "not_recorded"), ("s", "not_recorded")]
+    assert states(boss) == {"c1": "received"}

@@ -42,6 +42,8 @@ class Letter:
     """Its recipient is found again by its return address, and keeps what it is done with in memory only."""
     may_be_told: bool = True
     """Its sender has an address, so that the end of its process changes nothing."""
+    is_told_elsewhere: bool = False
+    """Another session holds its sender's address, and is told what became of it while that may still be trying."""
     has_mailbox: bool = True
     """Its sender has one while its session lasts."""
     is_ask: bool = False
@@ -179,7 +181,7 @@ class Account:
             raise Broken("effect-once", f"{letter.id} was finished by {letter.finished}, then shown to {incarnation}")
         if letter.is_refused:
             raise Broken("refused-is-true", f"{letter.id} was refused and then shown")
-        if letter.is_called_undelivered and not is_tried_again:
+        if letter.is_called_undelivered and not (is_tried_again or letter.is_told_elsewhere):
             raise Broken("given-up-is-true", f"{letter.id} was given up ({letter.noticed}) and then shown")
         if message.reply_to is None:
             self._keeps_order(letter)
@@ -245,6 +247,7 @@ class Account:
         if (
             letter.begins == 1
             and not letter.may_be_forgotten
+            and not letter.is_told_elsewhere
             and letter.finished
             and not is_late
             and fate("", message.notice.reason) == "was not delivered"

@@ -212,6 +212,7 @@ class World:
             target,
             writer=program.session,
             may_be_told=program.role.address is not False,
+            is_told_elsewhere=program.role.hold == "none",
             is_for_forgetful=self._role_of(target).is_retaken,
             has_mailbox=not program.role.is_retaken,
             may_be_given_up=self._role_of(target).address is not True or self._role_of(target).is_particular,
