@@ -31,6 +31,8 @@ NESTING_ADDED = 8
 """Levels that the broker may put around what it was given: clients read so much more, whoever gave it."""
 NUMBER_DIGITS = 4_000
 """Longest run of digits in a frame; Python refuses to read integers beyond 4 300."""
+GREAT_NUMBERS = 4_096
+"""Most numbers in a frame that are close to what a double holds, or have a hundred digits: each takes up to 8 µs."""
 READ_VALUES = 16_384
 """Most values of a frame or message that is wrong which are all read; of more only what stands outermost is."""
 RARE_FRAMES = 8

@@ -18,6 +18,7 @@ from msgspec import UNSET, Meta, MsgspecError, Raw, Struct, UnsetType, Validatio
 from msgspec.json import Decoder, Encoder, decode
 
 from intercom.limits import (
+    GREAT_NUMBERS,
     NESTING,
     NESTING_ADDED,
     QUOTED_CHARS,
@@ -92,6 +93,8 @@ class _PlainMessage(Message, forbid_unknown_fields=True, kw_only=True):
     source: _PlainSource | UnsetType = UNSET
 
 
+_LEAST_OF_NUMBERS = GREAT_NUMBERS * len("1e290,")
+"""A shorter payload does not hold too many great numbers."""
 ANSWERED_IN_BAND = frozenset(
     {"send", "supervisor_send", "presence", "join_group", "leave_group", "send_pending_stage_notification"}
 )
@@ -154,7 +157,7 @@ def parse_message(raw: Raw | bytes) -> Message | None:
         return _PLAIN_MESSAGES.decode(raw)
     except _REFUSALS:
         pass
-    from intercom.wire.numbers import holds_beyond_double
+    from intercom.wire.numbers import flaw_of_numbers
     from intercom.wire.outline import has_many_values, last_members
 
     text = bytes(raw)
@@ -167,7 +170,7 @@ def parse_message(raw: Raw | bytes) -> Message | None:
             if not has_many_values(text):
                 return message_of(read(text))
             message = _MESSAGES.decode(last_members(text, Message))
-        return None if holds_beyond_double(text) else message
+        return message if flaw_of_numbers(text) is None else None
     except _REFUSALS:
         return None
 
@@ -195,15 +198,21 @@ def encode(frame: Struct) -> bytes:
 
 def _check_shape(payload: bytes, levels: int = NESTING) -> None:
     flaw = flaw_of(payload, levels)
+    if flaw is None and len(payload) > _LEAST_OF_NUMBERS and payload.count(b",") >= GREAT_NUMBERS:
+        from intercom.wire.numbers import TOO_MANY, has_too_many
+
+        if has_too_many(payload):  # before any of them is read
+            flaw = TOO_MANY
     if flaw is not None:
         raise ProtocolError(f"{_NOT_JSON}: {flaw}")
 
 
 def _check_numbers(payload: bytes) -> None:
-    from intercom.wire.numbers import OUT_OF_RANGE, holds_beyond_double
+    from intercom.wire.numbers import flaw_of_numbers
 
-    if holds_beyond_double(payload):
-        raise ProtocolError(f"{_NOT_JSON}: {OUT_OF_RANGE}")
+    flaw = flaw_of_numbers(payload)
+    if flaw is not None:
+        raise ProtocolError(f"{_NOT_JSON}: {flaw}")
 
 
 def _second_try(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from math import isinf
 
-from intercom.limits import NUMBER_DIGITS
+from intercom.limits import GREAT_NUMBERS, NUMBER_DIGITS
 from intercom.wire.jsontext import outside, unescaped
 
 OUT_OF_RANGE = "a number is out of range"
 """Says so of a text that holds one."""
+TOO_MANY = f"more than {GREAT_NUMBERS} numbers are close to what a double holds, or have a hundred digits"
+"""Says so of a text that holds so many."""
 _DIGITS = b"0123456789"
 _SIGNS = b".-"
 _CLASSES = bytes.maketrans(_DIGITS + b"eE+" + _SIGNS, b"0123333388ee+..")
@@ -31,21 +33,41 @@ _GREAT_EXPONENTS = (b"0e0000", b"0g000")
 _SOME_DIGITS = b"0" * 28
 _MANY_DIGITS = b"0" * 100
 """What a number has at least that is beyond a double with an exponent below 280, or below 200."""
-_FEW_NUMBERS = 4_096
-"""So many are looked at one by one; of more the whole text is read."""
 
 
-def holds_beyond_double(text: bytes) -> bool:
-    """Tell whether a text that is JSON holds a number that is beyond a double."""
+def flaw_of_numbers(text: bytes) -> str | None:
+    """Name what is wrong with the numbers in a text that is JSON; None when nothing is."""
+    looked = _great_ones(text)
+    if looked is None:
+        return None
+    text, shape, marks = looked
+    if _are_too_many(shape, marks):
+        return TOO_MANY
+    return OUT_OF_RANGE if any(_is_beyond(text, shape, mark) for mark in marks) else None
+
+
+def has_too_many(text: bytes) -> bool:
+    """Tell whether a text, which need not be JSON, holds so many great numbers that none of them should be read."""
+    looked = _great_ones(text)
+    return looked is not None and _are_too_many(*looked[1:])
+
+
+def _great_ones(text: bytes) -> tuple[bytes, bytes, tuple[bytes, ...]] | None:
+    """Return what of a text is outside of strings, its shape, and what marks great numbers there; None: none is."""
     shape = text.translate(_NUMBERS)
     if _MANY_DIGITS in shape:
         marks: tuple[bytes, ...] = (*_GREAT_EXPONENTS, _MANY_DIGITS)
     elif any(each in shape for each in _HUNDREDS):
         marks = _GREAT_EXPONENTS
     else:
-        return False
-    shape = _marked(text, b"e2" if _SOME_DIGITS in shape else b"e28")
-    return any(_is_beyond(text, shape, mark) for mark in marks)
+        return None
+    least = b"e2" if _SOME_DIGITS in shape else b"e28"
+    text = outside(unescaped(text))
+    return text, _marked(text, least), marks
+
+
+def _are_too_many(shape: bytes, marks: tuple[bytes, ...]) -> bool:
+    return sum(map(shape.count, marks)) > GREAT_NUMBERS
 
 
 def _marked(text: bytes, least: bytes) -> bytes:
@@ -64,25 +86,12 @@ def _marked(text: bytes, least: bytes) -> bytes:
 
 def _is_beyond(text: bytes, shape: bytes, mark: bytes) -> bool:
     """Tell whether a number whose shape has this mark is beyond a double."""
-    if shape.count(mark) > _FEW_NUMBERS:
-        return any(map(isinf, map(float, _numerals(text))))
-    end, is_outside = 0, True
+    end = 0
     while (at := shape.find(mark, end)) >= 0:
         begin = max(shape.rfind(b" ", end, at) + 1, end)
-        is_outside ^= _quotes(text[end:begin]) % 2 == 1
         end = shape.find(b" ", at)
         if end < 0:
             end = len(text)
-        if is_outside and isinf(float(text[begin:end])):
+        if isinf(float(text[begin:end])):
             return True
     return False
-
-
-def _quotes(text: bytes) -> int:
-    return unescaped(text).count(b'"')
-
-
-def _numerals(text: bytes) -> list[bytes]:
-    """Return all numbers in a JSON text as they are written."""
-    words = outside(unescaped(text)).replace(b"true", b"").replace(b"false", b"")
-    return words.translate(_NUMBERS_ALONE).split()

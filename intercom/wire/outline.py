@@ -18,7 +18,7 @@ from msgspec.json import Decoder, decode, encode
 
 from intercom.limits import READ_VALUES
 from intercom.wire.jsontext import read
-from intercom.wire.numbers import OUT_OF_RANGE, holds_beyond_double
+from intercom.wire.numbers import flaw_of_numbers
 from intercom.wire.shapes import Content, Message, Source
 
 _ARRAY = [None]
@@ -50,8 +50,9 @@ def read_outermost(payload: bytes, shapes: Mapping[str, type[Struct]]) -> tuple[
         if byte and int(byte[0]) < READ_VALUES:
             read(payload)  # the standard parser gives up there too, and says more
         raise ValueError(str(error)) from error
-    if holds_beyond_double(payload):
-        raise ValueError(OUT_OF_RANGE)
+    flaw = flaw_of_numbers(payload)
+    if flaw is not None:
+        raise ValueError(flaw)
     if head is None:
         return value_of(payload), payload
     kind = value_of(head["type"]) if "type" in head else UNSET

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from intercom.limits import GREAT_NUMBERS
+from intercom.wire.codec import ProtocolError, decode_request
 from intercom.wire.jsontext import read
-from intercom.wire.numbers import holds_beyond_double
+from intercom.wire.numbers import OUT_OF_RANGE, TOO_MANY, flaw_of_numbers
 
 NUMERALS = st.from_regex(r"-?(0|[1-9][0-9]{0,3})(\.[0-9]{1,3})?([eE][+-]?0{0,5}[0-9]{1,4})?", fullmatch=True)
 LONG_NUMERALS = st.builds(
@@ -21,6 +23,10 @@ LONG_NUMERALS = st.builds(
 )
 STRINGS = st.text('1e+9\\"0 ,[u', max_size=12).map(json.dumps) | NUMERALS.map(json.dumps)
 VALUES = STRINGS | NUMERALS | LONG_NUMERALS | st.sampled_from(["true", "false", "null", "[]", "1.7976931348623157e308"])
+
+
+def holds_beyond_double(text: bytes) -> bool:
+    return flaw_of_numbers(text) == OUT_OF_RANGE
 
 
 def is_refused(text: bytes) -> bool:
@@ -89,9 +95,22 @@ class TestDoubles:
     @pytest.mark.parametrize("last", [b"1e309", b"1" + b"0" * 309, b"1e308", b'"1e309"'])
     def test_many_of_them_are_told_apart(self, many: bytes, last: bytes) -> None:
         """Those that are just within a double are looked at one by one, up to a few thousand"""
-        for count in (1, 100, 5_000):
+        for count in (1, 100, 1_000):
             text = b"[" + many * count + last + b"]"
             assert holds_beyond_double(text) == (not last.startswith(b'"') and isinf(float(last)))
+
+    @pytest.mark.parametrize("great", [b"1.7976931348623157e308,", b"1" + b"0" * 150 + b",", b"-1E+0301,"])
+    def test_so_many_great_ones_are_not_read(self, great: bytes) -> None:
+        """protocol 1.3: each takes longer than anything else in a frame"""
+        few, many = great * GREAT_NUMBERS, great * (GREAT_NUMBERS + 1)
+        assert flaw_of_numbers(b"[" + few + b"0]") is None
+        assert flaw_of_numbers(b"[" + many + b"0]") == TOO_MANY
+        assert flaw_of_numbers(b'["' + many + b'",0]') is None, "what is in strings is no number"
+        decode_request(b'{"type":"list","requestId":"r","x":[' + few + b"0]}")
+        decode_request(b'{"type":"list","requestId":"r","x":"' + many + b'"}')
+        for begin in (b'{"type":"list","requestId":"r","x":[', b'{"type":"register","session":{"x":[', b"["):
+            with pytest.raises(ProtocolError, match=f"{GREAT_NUMBERS} numbers"):
+                decode_request(begin + many)
 
 
 def test_a_text_may_be_one_number() -> None:
