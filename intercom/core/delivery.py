@@ -135,6 +135,7 @@ class Delivery:
             )
             operation.under_way = attempt
             self._operations.append_reservation(operation, self._undo_reservation, attempt)
+            self._mailing.sent_anew(sender, message.id, now)
         elif is_ask:
             self._operations.renew_question(operation, self._ask_ms(target), now)
         attempt.operation = operation

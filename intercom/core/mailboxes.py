@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from intercom.core.operation import Operation
     from intercom.core.sessions import Session
 
+GIVEN_UP_PREFIX = "undeliverable:"
+"""Begins the id of what tells a sender that its message was given up; its number and the id of that message follow."""
+
 
 class Mail:
     """Hold one message that waits, and what only this process knows of it; its body is on disk."""
@@ -90,6 +93,13 @@ class Mail:
         """Return the id of the message."""
         return self.record.message_id
 
+    @property
+    def tells_of(self) -> str | None:
+        """Return the id of the message of which a notice tells that it was given up."""
+        if not self.message_id.startswith(GIVEN_UP_PREFIX):
+            return None
+        return self.message_id.removeprefix(GIVEN_UP_PREFIX).partition(":")[2]
+
 
 class Mailbox:
     """Hold the mail of one address or session."""
@@ -107,6 +117,7 @@ class Mailbox:
         "offered",
         "offered_bytes",
         "put_off",
+        "tells_of",
     )
 
     def __init__(self, key: str) -> None:
@@ -127,6 +138,8 @@ class Mailbox:
         """The bodies of some entries are being read."""
         self.put_off: dict[int, Mail] = {}
         """Offered entries, by number, that cannot go to another machine now and stay here for a while."""
+        self.tells_of: dict[str, Mail] = {}
+        """Entries that tell of a message which was given up, by its id."""
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -140,6 +153,8 @@ class Mailbox:
         self._by_message.setdefault(mail.message_id, []).append(mail)
         if (says := mail.says) is not None:
             self._alike.setdefault(says, []).append(mail)
+        if mail.record.notice is not None and (told_of := mail.tells_of) is not None:
+            self.tells_of[told_of] = mail
         self.bytes += mail.record.size
 
     def leave(self, mail: Mail) -> None:
@@ -151,6 +166,8 @@ class Mailbox:
         self.put_off.pop(mail.number, None)
         del self.entries[mail.number]
         self.kept -= mail.record.is_kept
+        if mail.record.notice is not None and self.tells_of.get(mail.tells_of or "") is mail:
+            del self.tells_of[mail.tells_of or ""]
         alike = self._by_message[mail.message_id]
         alike.remove(mail)
         if not alike:

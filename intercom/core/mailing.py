@@ -28,7 +28,7 @@ from intercom.core.deadlines import Deadlines
 from intercom.core.features import QUEUE
 from intercom.core.journal import Journal
 from intercom.core.ledger import Ledger
-from intercom.core.mailboxes import Mail, Mailbox, Mailboxes
+from intercom.core.mailboxes import GIVEN_UP_PREFIX, Mail, Mailbox, Mailboxes
 from intercom.core.outbox import Outbox
 from intercom.core.peer_records import PEER
 from intercom.core.records import (
@@ -784,6 +784,14 @@ class Mailing:
         """Take back mail of the broker itself that has become pointless."""
         self._give_up([mail], "withdrawn", reason, now)
 
+    def sent_anew(self, sender: Session, message_id: str, now: Instant) -> None:
+        """Take back what would tell a sender that this message was given up, before it knows: it is taken again."""
+        box = sender.mailbox
+        if box is not None and box.tells_of:
+            notice = box.tells_of.get(message_id)
+            if notice is not None and not notice.is_offered and self.can_promise:
+                self.withdraw(notice, "its message was sent again", now)
+
     def _give_up(self, mail: list[Mail], kind: Any, reason: str, now: Instant, *, was_taken: bool = True) -> None:
         """End mail undelivered, in an append of its own."""
         changes: list[Change] = []
@@ -874,7 +882,7 @@ class Mailing:
     ) -> None:
         """Tell the sender of the message ``told_of`` that it was given up, in the append of the caller."""
         notice = Notice(kind, told_of, record.target, reason)
-        message_id = f"undeliverable:{record.number}:{told_of}"  # the same message may be given up again
+        message_id = f"{GIVEN_UP_PREFIX}{record.number}:{told_of}"  # the same message may be given up again
         message = {
             "id": message_id,
             "timestamp": now.wall,

@@ -571,6 +571,8 @@ class Queueing:
         self._mailing.put(
             letter, operation, now, self._undo_put, subject, *changes, is_offered=has_it, was_written=was_written
         )
+        if is_new:
+            self._mailing.sent_anew(sender, message.id, now)
         told = UNSET if kept is None or POLICY not in sender.features else kept
         queued = Queued(
             message.id, letter.target, position, frame.attempt_id, kept=told, joined=self._joined(operation.mail)

@@ -221,6 +221,35 @@ def test_mail_that_nobody_fetched_is_reported_once() -> None:
     assert ids(reattach(world, target).first) == []
 
 
+def test_a_message_that_is_sent_again_is_not_told_to_be_given_up() -> None:
+    """protocol 9.5.6: its id is free; a notice of the time before that nobody was shown yet would be about this one."""
+    world = World(limits=Limits(grace_ms=10**10))
+    sender, target = away(world)
+    sender.queue("b", "m1", validFor=1_000)
+    world.auto = False
+    world.pass_time(1_000)
+    sender.queue("b", "m1", validFor=1_000)
+    world.auto = True
+    world.settle()
+    frames = sender.got()
+    assert only(answers(frames))["type"] == "queued"
+    assert [frame for frame in frames if frame["type"] == "message"] == [] and sender.mail() == []
+    assert ids(reattach(world, target).first) == ["m1"]
+    assert [record.message_id for record in world.disk.mail.values()] == ["m1"]
+
+
+def test_a_notice_that_was_shown_stays_true_of_its_time() -> None:
+    """protocol 9.5.6: who was told, and sends the message again, is told of that one by its answer."""
+    world = World(limits=Limits(grace_ms=10**10))
+    sender, target = away(world)
+    sender.queue("b", "m1", validFor=1_000)
+    world.pass_time(1_000)
+    assert only(sender.mail())["notice"]["messageId"] == "m1"
+    assert only(answers(sender.queue("b", "m1", validFor=1_000)))["type"] == "queued"
+    assert sender.confirm("undeliverable:1:m1") == []
+    assert ids(reattach(world, target).first) == ["m1"]
+
+
 def test_mail_is_never_handed_over_after_its_time() -> None:
     """Design section 7, Freshness: expired mail is never handed over and the sender is told `expired`."""
     world = World()
