@@ -575,6 +575,8 @@ class Abroad:
             return  # it is offered again anyhow
         elif letter.is_known or self._may_pass(letter):
             self._mailing.keep_for_later(mail, self._limits.peer_absent_ms, now)
+        elif letter.reason == reasons.TOO_LATE:
+            self._mailing.expired_elsewhere(mail, now)
         else:
             self._mailing.refused_elsewhere(mail, letter.reason, now)
 
