@@ -545,6 +545,22 @@ def test_who_has_not_heard_where_the_address_is_by_now_tries_the_old_home_again(
     scene.is_done_at(there)
 
 
+def test_a_task_for_an_address_elsewhere_is_taken_before_anything_is_heard_of_that() -> None:
+    """13.2, cluster.md 3: it is as well known as for a message; the engine is away, and this broker just began."""
+    scene = Scene("a")
+    scene.leave()
+    there = scene.hold("b")
+    scene.cluster.cut("a")
+    scene.cluster.crash("a")
+    scene.cluster.cut("a")
+    scene.asker_is_back()
+    assert scene.ask()["state"] == "queued"
+    scene.cluster.join("a")
+    scene.run(LIMITS.peer_absent_ms)
+    assert texts(there) == ["build it"]
+    scene.is_done_at(there)
+
+
 def test_a_broker_whose_store_is_lost_moves_nothing() -> None:
     """Design 3.6: it can record nothing, so what waits there stays for the next process."""
     scene = Scene("a", features=WORK, workMode="resident")
