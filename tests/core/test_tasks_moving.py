@@ -433,6 +433,34 @@ def test_what_says_that_a_task_is_not_wanted_does_not_move() -> None:
     assert scene.state() == "cancelled"
 
 
+@pytest.mark.parametrize("by", ["a", "b", "c"])
+@pytest.mark.parametrize("goes_on", [0, 1])
+def test_a_task_takes_what_says_that_it_is_not_wanted_out_of_the_mailbox_with_it(by: str, goes_on: int) -> None:
+    """FE 3.4 Cancel, 13.7: its end could not be recorded when its holder went, so it moves; nobody is shown either."""
+    scene = Scene(by)
+    scene.leave()
+    scene.ask()
+    scene.depot = scene.hold("a")
+    ask(scene.asker, "invocation_cancel", invocationId="inv-1")
+    scene.run()
+    old = scene.cluster["a"]
+    assert [mail.message_id.partition(":")[0] for mail in old.disk.mail.values()] == ["run", "cancel"]
+    old.auto = False
+    claim(scene.cluster, "b", "depot", features=list(TASKS))
+    for _ in range(goes_on):
+        old.commit(1)
+        scene.run()
+    old.fail_commit()
+    old.auto = True
+    old.settle()
+    scene.run(LIMITS.job_lease_ms)
+    there = scene.hold("b")
+    for _ in range(4):
+        scene.run(LIMITS.forward_ms)
+    assert [*there.first[1:], *there.mail()] == [] and scene.state() == "cancelled"
+    scene.nothing_is_left()
+
+
 def test_nobody_is_told_where_the_address_is_that_a_task_taken_elsewhere_is_not_wanted() -> None:
     """FE 3.4 Cancel: the same when it is cancelled after the move."""
     scene = Scene("a")
