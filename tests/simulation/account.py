@@ -176,7 +176,9 @@ class Account:
         if (program, incarnation) in letter.shown:
             raise Broken("shown-once", f"{letter.id} was shown twice to {program} {incarnation}")
         is_tried_again = letter.begins > 1 or letter.may_be_forgotten
-        may_come_again = letter.may_be_given_up and (is_tried_again or letter.is_for_forgetful)
+        # The id of what was given up is free: whoever is still trying sends it anew, to the successor of who ended.
+        is_tried_still = is_tried_again or letter.outcome == "open"
+        may_come_again = letter.may_be_given_up and (is_tried_still or letter.is_for_forgetful)
         if letter.finished and (not may_come_again or letter.was_delivered):
             raise Broken("effect-once", f"{letter.id} was finished by {letter.finished}, then shown to {incarnation}")
         if letter.is_refused:

@@ -24,6 +24,7 @@ FOUND: dict[int, str] = {
     10001410: "no fault but of the account: a task came again to who has no address, and had long forgotten it",
     10003946: "a run whose end could not be recorded was never looked at again, as nothing else was open",
     10002619: "an address whose creation had failed was recorded when its holder went, beside its successor",
+    60003252: "no fault but of the account: a message was given up and sent anew by a library that was trying still",
     50000180: "no fault but of the account: who held an address heard of what another session under it tried once more",
     50000691: "a command was shown as failed, and sent again as such, before that was recorded",
     10004177: "no fault but of the account: work was given back whose acceptance had been heard, and failed with that",
