@@ -119,7 +119,7 @@ class Homes:
         """Return the addresses at home at other brokers that are reachable from one of these groups; None: all."""
         within = None if groups is None else frozenset(groups)
         recorded = [
-            AddressHome("", address.name, address.group, address.groups, address.token_hash, home)
+            AddressHome("", address.name, address.group, address.groups, address.token_hash or "", home)
             for address in self._addresses
             if (home := address.home) is not None and key_of(address.group, address.name) not in self._seen
         ]  # nothing was heard of them since this broker began

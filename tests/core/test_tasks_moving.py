@@ -584,11 +584,9 @@ def test_who_has_not_heard_where_the_address_is_by_now_tries_the_old_home_again(
 def test_a_task_for_an_address_elsewhere_is_taken_before_anything_is_heard_of_that() -> None:
     """13.2, cluster.md 3: it is as well known as for a message; the engine is away, and this broker just began."""
     scene = Scene("a")
-    scene.leave()
+    scene.depot.write("unregister")
     there = scene.hold("b")
-    scene.cluster.cut("a")
-    scene.cluster.crash("a")
-    scene.cluster.cut("a")
+    scene.cluster.crash("a", is_cut=True)
     scene.asker_is_back()
     assert scene.ask()["state"] == "queued"
     scene.cluster.join("a")
