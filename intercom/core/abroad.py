@@ -208,7 +208,9 @@ class Abroad:
         target = to.session
         assert frame.mail is not UNSET
         assert target is not None and target.mailbox is not None, "only who has a mailbox is written mail"
-        mail = target.mailbox.entries[frame.mail.entry]
+        mail = target.mailbox.entries.get(frame.mail.entry)
+        if mail is None:
+            return True  # the task written before it has moved, and says itself that it is not wanted any more
         now = mail.offered_at
         if now is not None and target.mailbox.put_off and self._mailing.must_wait(mail):
             self._mailing.put_off(mail, now)

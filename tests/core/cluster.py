@@ -165,10 +165,13 @@ class Cluster:
         self._connect(self.nodes[name])
         self.run()
 
-    def crash(self, name: str, lease: Literal["expired", "renewed", "given back"] = "expired") -> None:
+    def crash(
+        self, name: str, lease: Literal["expired", "renewed", "given back"] = "expired", *, is_cut: bool = False
+    ) -> None:
         """Kill a broker and start it again; what it had not settled is handed out again.
 
         Its lease has expired by then, or is that of its successor from one moment to the next; or it was given back.
+        Where it ``is_cut`` its successor does not reach the engine, and has heard of nothing.
         """
         node = self.nodes[name]
         node.world.kwargs["identity"] = node.identity(node.world.epoch + 1)
@@ -178,7 +181,10 @@ class Cluster:
         node.handed_out = {}
         if lease != "renewed":
             self.end_leases(name, said_goodbye=lease == "given back")
-        self._connect(node)
+        if is_cut:
+            self.cut(name)
+        else:
+            self._connect(node)
         self.run()
 
     # --- the engine
