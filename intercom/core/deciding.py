@@ -482,7 +482,8 @@ class Deciding:
                     meant, identity = meant_session(target), target.target_identity
                     return self._parking.park(connection, sender, meant, identity, why, frame, message, signature, now)
             if target.is_cut_off and not self._queueing.must_wait(sender, target, frame, message):
-                return Refusal("D13", reasons.CLUSTER_UNAVAILABLE, after=after)
+                unreachable = reasons.CLUSTER_UNAVAILABLE_TO_ASK if is_ask else reasons.CLUSTER_UNAVAILABLE
+                return Refusal("D13", unreachable, after=after)
             if self._queueing.must_wait(sender, target, frame, message):
                 return self._queueing.put_behind(
                     connection, sender, target, frame, message, signature, operation, answered, now

@@ -80,7 +80,7 @@ class Holders:
 
     def came(self, session: Session, now: Instant) -> None:
         """Ask who held the target that a session is which has come or come back."""
-        if session.is_agent and self._is_near():
+        if session.is_agent:
             self._begin(session, now)
 
     def here(self, sessions: dict[str, Session], now: Instant) -> None:

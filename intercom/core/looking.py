@@ -5,9 +5,9 @@
 
 Rule 1: it is asked only where the row of the message, or whoever held the identity of its target lately, is known to
 have been, and where those who are asked passed it on to; whoever was nowhere else costs nothing. Rule 2: nobody waits
-longer than ``Limits.look_ms``, and for a broker that cannot be reached not at all; what waits is charged to whoever
-sent it. Rule 3: to a broker it is only said that a message was accepted at a third one: if it heard that it waits
-there, or is another, it might let go of it, and so might that one.
+longer than ``Limits.look_ms``, and for a broker that cannot be reached not at all, nor when it cannot be any more; what
+waits is charged to whoever sent it. Rule 3: to a broker it is only said that a message was accepted at a third one: if
+it heard that it waits there, or is another, it might let go of it, and so might that one.
 """
 
 from __future__ import annotations
@@ -332,8 +332,20 @@ class Looking:
             self._post(letter.passed_to, look.letter)
             return
         look.heard.append(letter)
-        if letter.result in ("accepted", "another") or not look.peers:
+        if letter.result in ("accepted", "another") or self._is_vain(look):
             self._settle(letter.look, look, now)
+
+    # --- how the way is ---------------------------------------------------------------------------------
+
+    def cut_off(self, now: Instant) -> None:
+        """Let nothing wait for brokers that cannot be reached any more."""
+        for name, look in list(self._looks.items()):
+            if look.letter is not None and self._is_vain(look) and self._looks.get(name) is look:
+                self._settle(name, look, now)
+
+    def _is_vain(self, look: _Look) -> bool:
+        """Tell whether nobody who was asked can be heard any more."""
+        return all(self._abroad.is_cut_off(peer) for peer in look.peers)
 
     # --- what follows -----------------------------------------------------------------------------------
 

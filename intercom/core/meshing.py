@@ -111,6 +111,8 @@ class Meshing(Part):
         self._not_before = 0
         self._next: Deadline | None = None
         self._is_marked = False
+        self._may_begin = True
+        """The first opening of the engine may end in the time that somebody waits for it."""
         self._remote = RemoteSessions(
             ground, registry.sessions, messages, post, sending.delivery, membership.departing, self._node
         )
@@ -212,6 +214,7 @@ class Meshing(Part):
             registry.addresses.on_forgotten = self._homes.forgotten
             registry.sessions.on_change.append(self._mark)
             company.on_change.append(self._mark)
+            self._deadlines.add(now.mono + self._limits.look_ms, self._begins_too_slowly)
             self._mark()
 
     def _join_flows(self, flows: FlowsOfBroker) -> None:
@@ -398,7 +401,7 @@ class Meshing(Part):
             elif fact.status == "on":
                 self._homes.publish(now)
             if not self._is_near():
-                self._looking.holders.cut_off(now)
+                self._let_go(now)
             elif fact.status == "on" and not was_on:
                 self._looking.holders.joined(now)
                 for peer in sorted(self._there):
@@ -423,6 +426,7 @@ class Meshing(Part):
             self._runs.lost(fact.broker_id)
             self._expected.lost(fact.broker_id, now)
             self._abroad.outgoing.look(fact.broker_id, now)
+            self._looking.cut_off(now)
         elif isinstance(fact, Posted):
             self._abroad.posted(fact, now)
         elif isinstance(fact, Arrived):
@@ -454,7 +458,18 @@ class Meshing(Part):
             self._abroad.arrived(fact, now)
 
     def _is_near(self) -> bool:
-        return self._state.status in ("starting", "on")
+        return self._state.status == "on" or (self._state.status == "starting" and self._may_begin)
+
+    def _begins_too_slowly(self, _: None, now: Instant) -> None:
+        """Let nobody wait for an engine that has not been opened by now, whoever comes from here on included."""
+        self._may_begin = False
+        if not self._is_near():
+            self._let_go(now)
+
+    def _let_go(self, now: Instant) -> None:
+        """Decide about all that waits for what the engine, or another broker, would have said."""
+        self._looking.holders.cut_off(now)
+        self._looking.cut_off(now)
 
     def _is_cut_off(self, peer: str) -> bool:
         return self._state.status != "on" or not self._peers.is_there(peer)

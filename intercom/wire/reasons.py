@@ -56,6 +56,9 @@ NOT_CONFIRMED_DURABLY = (
     "retry with the same message id"
 )
 CLUSTER_UNAVAILABLE = "Other machines cannot be reached now; retry with the same message id, or let the message wait"
+CLUSTER_UNAVAILABLE_TO_ASK = (
+    "Other machines cannot be reached now, and a question cannot wait; ask again with the same message id later"
+)
 DRAINING = "Broker is about to stop and takes no new questions; retry with the same message id in a moment"
 RECEIPT_MISSING = (
     "Recipient has not confirmed the message; the outcome is uncertain, a retry with the same message id is safe"
@@ -301,6 +304,7 @@ _CODES = (
     ("Out of date", "expired"),
     (DRAINING, "broker_draining"),
     (CLUSTER_UNAVAILABLE, "cluster_unavailable"),
+    (CLUSTER_UNAVAILABLE_TO_ASK, "cluster_unavailable"),
     ("Intercom message ID '", "conflict"),
     ("Target is away", "away"),
     (TOO_LATE, "too_late"),

@@ -326,7 +326,7 @@ def test_while_the_engine_cannot_be_reached_what_may_wait_waits_and_the_rest_is_
     near = client(cluster, "a", "near")
     cluster.cut("a", leases_end=False)
     assert reason(a.message("bob", "m1")) == reasons.CLUSTER_UNAVAILABLE
-    assert reason(a.ask("bob", "q", extra={"queueIfAway": True})) == reasons.CLUSTER_UNAVAILABLE
+    assert reason(a.ask("bob", "q", extra={"queueIfAway": True})) == reasons.CLUSTER_UNAVAILABLE_TO_ASK
     assert only(answers(a.message("bob", "m2", "later", extra={"queueIfAway": True})))["type"] == "queued"
     a.message("near", "m3", "at once")
     assert near.texts() == ["at once"]

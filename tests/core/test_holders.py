@@ -143,6 +143,28 @@ def test_a_broker_that_begins_waits_for_the_first_opening(monkeypatch: pytest.Mo
     assert [frame["message"]["id"] for frame in scene.bob.got() if frame["type"] == "message"] == ["m1"]
 
 
+def test_a_first_opening_that_takes_long_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P 6.13, `starting`: at most the bound from the start on; who comes later waits for nothing until it is open."""
+    scene = Scene(monkeypatch)
+    moved(scene)
+    world = scene.cluster["c"]
+    world.crash()
+    world.pass_time(LIMITS.look_ms - 10)
+    alice, early = at_once(scene, "alice"), at_once(scene, "early")
+    alice.message("early", "m1", "x")
+    assert [frame for frame in early.got() if frame["type"] == "message"] == []
+    world.pass_time(10)
+    assert [frame["message"]["id"] for frame in early.got() if frame["type"] == "message"] == ["m1"]
+    late = at_once(scene, "late")
+    alice.message("late", "m2", "x")
+    assert [frame["message"]["id"] for frame in late.got() if frame["type"] == "message"] == ["m2"]
+    scene.bob = at_once(scene, "bob")
+    scene.cluster._connect(scene.cluster.nodes["c"])
+    alice.message("bob", "m3", "x")
+    assert [frame for frame in scene.bob.got() if frame["type"] == "message"] == [], "where it was is asked now"
+    assert scene.shown() == ["m3"]
+
+
 # --- who is away ---------------------------------------------------------------------------------------
 
 
@@ -217,3 +239,17 @@ def test_who_has_left_meanwhile_has_nothing_delivered(monkeypatch: pytest.Monkey
     scene.cluster.run(2 * LIMITS.announce_ms)
     scene.cluster.join("a")
     assert [post for post in scene.cluster.posts if post.kind == "look"] == []
+
+
+def test_one_that_left_before_anything_was_told_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cluster.md 3: the engine is lost, fails again and is back in the moment after somebody was here for a moment."""
+    scene = Scene(monkeypatch)
+    brief, stays = at_once(scene, "brief", "a"), at_once(scene, "stays", "a")
+    brief.leave()
+    scene.cluster.cut("a", leases_end=False)
+    scene.cluster["a"].peer_told(ClusterState("unavailable", "still"))
+    scene.alice.message("stays", "m1", "x")
+    assert [frame["message"]["id"] for frame in stays.got() if frame["type"] == "message"] == ["m1"]
+    scene.cluster.join("a")
+    scene.alice.message("stays", "m2", "x")
+    assert [frame["message"]["id"] for frame in stays.got() if frame["type"] == "message"] == ["m2"]

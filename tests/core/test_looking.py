@@ -196,6 +196,44 @@ def test_the_time_that_a_message_is_looked_for_counts_for_how_long_it_is_valid(
     assert (scene.shown(), told) == ((["m1"], []) if spare_ms > 0 else ([], [reasons.TOO_LATE]))
 
 
+@pytest.mark.parametrize("is_engine_lost", [True, False])
+def test_what_waits_is_let_go_once_nobody_who_was_asked_can_be_heard(
+    monkeypatch: pytest.MonkeyPatch, is_engine_lost: bool
+) -> None:
+    """cluster.md 3: local delivery waits for no engine that is lost, and for no broker that is; in its order."""
+    scene = Scene(monkeypatch)
+    moved(scene)
+    scene.lost = {LOOK}
+    scene.send(scene.alice, "m1"), scene.send(scene.alice, "m2")
+    assert scene.shown() == []
+    if is_engine_lost:
+        scene.cluster.cut("c", leases_end=False)
+    else:
+        scene.cluster.end_leases("a")
+        assert scene.shown() == [], "another one went, which was not asked"
+        scene.cluster.end_leases("b")
+    assert [frame["message"]["id"] for frame in scene.bob.got() if frame["type"] == "message"] == ["m1", "m2"]
+    scene.cluster.run(LIMITS.look_ms)
+    assert scene.shown() == []
+
+
+def test_one_that_has_gone_is_not_waited_for_once_the_others_have_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cluster.md 3: two held the target before; of one that went nothing is heard any more."""
+    scene = Scene(monkeypatch)
+    for place in "acb":
+        scene.bob = scene.moves(scene.bob, "bob", place)
+    scene.alice = scene.moves(scene.alice, "alice", "b")
+    scene.lost = {LOOKED}
+    assert scene.send(scene.alice, "m1") == [] and scene.looks() == 2
+    answered = {each.peer: each for each in scene.dropped}
+    assert len(scene.dropped) == 2 and answered.keys() == {IDS["b"]}
+    scene.cluster.end_leases("a")
+    assert scene.shown() == [], "the other one can answer"
+    letter = next(decode(each.body, type=LookedLetter) for each in scene.dropped)
+    scene.cluster["b"].peer_told(Arrived(99, IDS["c"], LOOKED, "x", encode(letter)))
+    assert scene.shown() == ["m1"]
+
+
 def test_a_retry_takes_the_place_of_what_is_looked_for_and_who_has_left_gets_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

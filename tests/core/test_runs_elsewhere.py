@@ -240,7 +240,7 @@ def test_what_may_wait_waits_while_the_engine_is_away_and_is_decided_by_the_owne
     told = [scene.send(path(target), f"m{n}", **WAITS) for n, target in enumerate(("st-1", "st-2", "*"))]
     assert [(only(each)["type"], only(each)["position"]) for each in told] == [("queued", n) for n in (1, 2, 3)]
     assert only(scene.send(path("st-2"), "m1", **WAITS))["position"] == 2, "sent again it waits where it did"
-    assert reason(scene.send(message_id="q", expectsReply=True, **WAITS)) == reasons.CLUSTER_UNAVAILABLE
+    assert reason(scene.send(message_id="q", expectsReply=True, **WAITS)) == reasons.CLUSTER_UNAVAILABLE_TO_ASK
     assert reason(scene.send(message_id="n")) == reasons.CLUSTER_UNAVAILABLE
     assert only(scene.send(path("st-1"), "m1", **WAITS))["reasonCode"] == "message_id_conflict"
     if crashed:

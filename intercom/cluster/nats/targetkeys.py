@@ -19,7 +19,7 @@ from intercom.limits import CLUSTER_TARGET_BROKERS, CLUSTER_TARGETS_AT_ONCE
 
 _BUCKET = "targets"
 _TRIES = 3
-"""How often a key is written anew that another broker wrote meanwhile; it is looked for in vain then, at worst."""
+"""How often a key is written anew that another broker wrote meanwhile; what was there last is told all the same."""
 
 
 class TargetKeys:
@@ -70,14 +70,15 @@ class TargetKeys:
             raise
 
     async def _hold(self, engine: Engine, key: str) -> None:
+        brokers: list[str] = []
         for _ in range(_TRIES):
             revision, data = await engine.get(_BUCKET, key)
             held = [] if data is None else self._read(data)
             others = [broker for broker in held if broker != self._own]
             brokers = [self._own, *others][:CLUSTER_TARGET_BROKERS]
             if await engine.put_if(_BUCKET, key, self._sealed("target", brokers), revision) is not None:
-                self._tell(TargetHeld(key, tuple(brokers)))
-                return
+                break
+        self._tell(TargetHeld(key, tuple(brokers)))
 
     def _read(self, data: bytes) -> list[str]:
         envelope = self._opened(data)
