@@ -242,8 +242,10 @@ class Abroad:
             wording=record.target,
         )
         self._post_letter(to.peer_id, _delivery_id(letter, to.peer_id), letter, after, until)
+        is_away = self._is_cut_off(to.peer_id)
+        if not is_away and not isinstance(target, RunOwner):
+            mail.posted_to = to.peer_id
         if not target.id and mail.offered_at is not None:
-            is_away = self._is_cut_off(to.peer_id)
             pause_ms = self._limits.peer_window_ms if is_away else self._limits.peer_outcome_ms
             self._mailing.keep_for_later(mail, pause_ms, mail.offered_at)
         return True
@@ -461,6 +463,8 @@ class Abroad:
                 self._mailing.readdress(operation.mail, address.key, now)
             elif operation.mail is None and not self._queueing.take_back(operation, letter, address.key, now):
                 return False
+            if operation.mail is not None:
+                self._mailing.is_not_elsewhere(operation.mail, now)
             position = 1 if operation.position is None else operation.position
             answer = Queued(letter.message_id, address.name, position, letter.attempt)
         self._outbox.write(connection, answer, operation.ticket)
@@ -488,12 +492,12 @@ class Abroad:
         self._attempts.pop(key, None)
         unconfirmed = self._receipts.find(*key)
         if unconfirmed is None:
-            if not self._take_outcome_of_earlier(letter, now):
+            if not self._take_outcome_of_earlier(peer, letter, now):
                 self._take_outcome_of_mail(peer, letter, now)
         elif letter.result == "delivered":
             self._delivery.confirmed_elsewhere(unconfirmed, now, self._stage_that_has(unconfirmed, letter))
         elif letter.result == "queued":
-            self._delivery.queued_elsewhere(unconfirmed, letter.position)
+            self._delivery.queued_elsewhere(unconfirmed, letter.position, _kept_at(peer, letter.mark))
         else:
             code: Any = letter.code if letter.code in _CODES else UNSET
             self._delivery.refused_elsewhere(unconfirmed, letter.reason, code, now, is_known=letter.is_known)
@@ -543,7 +547,7 @@ class Abroad:
         self.outgoing.settled(mark, operation.message_id, now)
         self._operations.forget(operation)
 
-    def _take_outcome_of_earlier(self, letter: OutcomeLetter, now: Instant) -> bool:
+    def _take_outcome_of_earlier(self, peer: str, letter: OutcomeLetter, now: Instant) -> bool:
         """Take what became of a message that an earlier process posted; return whether it was one.
 
         Nobody waits for it now: whoever sent it asks again, and is answered by its row.
@@ -554,7 +558,7 @@ class Abroad:
         if letter.result == "delivered":
             self._operations.accept_unwaited(operation, now)
         elif letter.result == "queued":
-            self._operations.keep_elsewhere(operation, letter.position)
+            self._operations.keep_elsewhere(operation, letter.position, _kept_at(peer, letter.mark))
         elif letter.result == "failed" and not letter.is_known:
             self._operations.forget(operation)
         return True
@@ -571,8 +575,11 @@ class Abroad:
         elif mail.is_offered and box.holder is not None and not box.holder.is_remote:
             return  # its address is at home here by now, and whoever holds it has it: a copy elsewhere comes back
         elif letter.result == "queued":
-            self._mailing.handed_on(mail, peer, now)
-            self._mailing.offer(box, now)
+            if not self._is_at_home(letter.mark):  # else it is sent over from there
+                self._mailing.handed_on(mail, peer, now)
+                self._mailing.offer(box, now)
+        elif not letter.is_known and mail.posted_to == peer and self._is_at_home(letter.mark):
+            self._mailing.is_not_elsewhere(mail, now)
         elif not mail.is_offered:
             return  # it is offered again anyhow
         elif letter.is_known or self._may_pass(letter):
@@ -581,6 +588,11 @@ class Abroad:
             self._mailing.expired_elsewhere(mail, now)
         else:
             self._mailing.refused_elsewhere(mail, letter.reason, now)
+
+    def _is_at_home(self, mark: str) -> bool:
+        """Tell whether this marks an address that is at home here."""
+        address = self._addresses.of_key(mark)
+        return address is not None and address.home is None
 
     def _may_pass(self, letter: OutcomeLetter) -> bool:
         """Tell whether mail that was refused may be taken later; a home that knows nothing of it may have moved."""
@@ -604,6 +616,11 @@ class Abroad:
 def _address_of(target: Session) -> tuple[str, str] | None:
     """Return group and name of the address for which a stand-in receives."""
     return None if target.address is None else (target.address.group, target.address.name)
+
+
+def _kept_at(peer: str, mark: str) -> str:
+    """Return by what a target is marked of which a broker keeps the message: an address may move from there."""
+    return mark if mark.startswith(PEER) else f"{PEER}{peer}:{mark}"
 
 
 def _wording_of(group: str, name: str) -> str:

@@ -399,6 +399,8 @@ class Deciding:
             signature = self._operations.signature(wording, message, sender, pending_reply=pending_reply)
         operation = self._operations.find(message.id, now)
         standing = self._operations.standing(operation, message.id, signature, target.target_identity)
+        if standing is Standing.UNCERTAIN and not target.is_remote and operation is not None and operation.posted_to:
+            standing = Standing.MOVED
         after = 0 if operation is None else operation.ticket
         if (
             standing is Standing.CONFLICT

@@ -171,6 +171,8 @@ class Delivery:
             unconfirmed = Unconfirmed(operation, _copy(frame, frame.message.copy()), attempt)
             self._receipts.add(unconfirmed)
         target = attempt.target
+        if target.is_remote:
+            operation.posted_to = target.at_peer
         may_wait = attempt.may_queue and target.mailbox is not None and not target.is_remote
         timeouts = self._until_busy if target.receipts_by_habit or may_wait else self._until_missing
         timeouts.add(unconfirmed, now)
@@ -266,6 +268,8 @@ class Delivery:
                     continue
                 if operation.was_withdrawn:
                     continue
+                if waiter.target.is_remote and not session.is_remote:
+                    continue  # it may have been shown there
                 operation.copies += 1
                 frame = unconfirmed.frame
                 if frame.valid_until is not UNSET and QUEUE not in session.features:
@@ -323,14 +327,14 @@ class Delivery:
         """
         self._confirm(unconfirmed, unconfirmed.waiter.target if by is None else by, now)
 
-    def queued_elsewhere(self, unconfirmed: Unconfirmed, position: int) -> None:
-        """Say that the broker of another machine keeps a message for who is away; its row says no more than that.
+    def queued_elsewhere(self, unconfirmed: Unconfirmed, position: int, place: str) -> None:
+        """Say that the broker of another machine keeps a message for who is away; its row says where that is.
 
-        Sent again it is brought there again, and what has become of it by then is the answer.
+        Sent again it is looked for there, and what has become of it by then is the answer.
         """
         attempt = unconfirmed.waiter
         self._receipts.remove(unconfirmed)
-        self._operations.keep_elsewhere(unconfirmed.operation, position)
+        self._operations.keep_elsewhere(unconfirmed.operation, position, place)
         if attempt.reply_to is not UNSET:
             answered = self._queueing.open_question(attempt.target, attempt.sender, attempt.reply_to)
             if answered is not None:

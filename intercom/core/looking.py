@@ -136,6 +136,8 @@ class Looking:
         """What is decided at this moment and was looked for."""
         self._unheard: dict[str, list[str]] = {}
         """What waits until it is heard who held its target before, by the key of that."""
+        self.on_other: Callable[[str, LookedLetter, Instant], None] = lambda peer, letter, now: None
+        """Is told of what a broker says of what was asked by somebody else here."""
         self.holders = Holders(ground, registry, is_near, self._is_known)
         deciding.look = self._begin
         queueing.look = self._begin_for_away
@@ -323,6 +325,8 @@ class Looking:
 
     def _hear(self, peer: str, letter: LookedLetter, now: Instant) -> None:
         look = self._looks.get(letter.look)
+        if look is None:
+            self.on_other(peer, letter, now)
         if look is None or peer not in look.peers:
             return
         look.peers.discard(peer)
@@ -390,4 +394,4 @@ def _place_of(connection: Connection, message_id: str) -> tuple[int | str, str]:
 def _peer_of(operation: Operation) -> str:
     """Return the broker that a message was brought to, or passed on to; empty: it is here."""
     target = operation.target or ""
-    return target.removeprefix(PEER).partition(":")[0] if target.startswith(PEER) else ""
+    return target.removeprefix(PEER).partition(":")[0] if target.startswith(PEER) else operation.posted_to

@@ -37,6 +37,7 @@ class Mail:
         "offered_at",
         "offers",
         "operation",
+        "posted_to",
         "record",
         "ticket",
     )
@@ -61,6 +62,8 @@ class Mail:
         """Those that are handed over with it: they say the same."""
         self.leader: Mail | None = None
         """The one with which it is handed over."""
+        self.posted_to = ""
+        """The broker of another machine that may have it: until that is known nobody here is given it."""
 
     @property
     def says(self) -> tuple[str, bytes] | None:
@@ -82,6 +85,11 @@ class Mail:
     def waits(self) -> bool:
         """Tell whether it is to be handed over still."""
         return not self.is_offered and self.confirmed_by is None and not self.record.is_kept
+
+    @property
+    def written_by(self) -> str:
+        """Return whose mail this is, who may come back under another id."""
+        return self.record.sender_mailbox or self.record.sender_session
 
     @property
     def number(self) -> int:
@@ -116,6 +124,7 @@ class Mailbox:
         "key",
         "offered",
         "offered_bytes",
+        "overdue",
         "put_off",
         "tells_of",
     )
@@ -138,6 +147,8 @@ class Mailbox:
         """The bodies of some entries are being read."""
         self.put_off: dict[int, Mail] = {}
         """Offered entries, by number, that cannot go to another machine now and stay here for a while."""
+        self.overdue: set[int] = set()
+        """Numbers of entries that another broker may have, and of which that has said nothing for long."""
         self.tells_of: dict[str, Mail] = {}
         """Entries that tell of a message which was given up, by its id."""
 
@@ -164,6 +175,7 @@ class Mailbox:
                 self.unmark_offered(joined)
         self.unmark_offered(mail)
         self.put_off.pop(mail.number, None)
+        self.overdue.discard(mail.number)
         del self.entries[mail.number]
         self.kept -= mail.record.is_kept
         if mail.record.notice is not None and self.tells_of.get(mail.tells_of or "") is mail:
@@ -181,7 +193,7 @@ class Mailbox:
     @property
     def holds_others_up(self) -> bool:
         """Tell whether something waits here to be handed over, or to be confirmed: what comes later waits behind it."""
-        return len(self.entries) > self.kept
+        return len(self.entries) > self.kept + len(self.overdue)
 
     def mark_kept(self, mail: Mail, kept: Literal["quiet", "hold", "released"] | None) -> None:
         """Note whether a policy keeps an entry from being handed over, or was overruled."""
@@ -244,6 +256,7 @@ class Mailbox:
     def mark_offered(self, mail: Mail, now: Instant, *, leader: Mail | None = None) -> None:
         """Note that an entry is on its way to the holder, by itself or with a ``leader`` that says the same."""
         mail.is_offered = True
+        self.overdue.discard(mail.number)
         mail.offered_at = now
         mail.leader = leader
         if leader is None:
@@ -269,7 +282,7 @@ class Mailbox:
     @property
     def waits_for_its_turn(self) -> bool:
         """Tell whether something waits here to be handed over: what comes now has to wait behind it."""
-        return self.is_read or len(self.entries) > self.kept + self.offered
+        return self.is_read or len(self.entries) > self.kept + self.offered + len(self.overdue)
 
     def next_to_offer(self, limits: Limits, stays: Callable[[Mail], bool]) -> list[Mail]:
         """Return the oldest entries that may be handed over now, ahead of the receipts of those before them.
@@ -278,8 +291,16 @@ class Mailbox:
         """
         chosen: list[Mail] = []
         count, size = self.offered, self.offered_bytes
+        is_here = self.holder is None or not self.holder.is_remote
+        behind: set[str] = set()
         for mail in self._oldest_first():
             if mail.is_offered or not mail.waits or stays(mail):
+                continue
+            if mail.posted_to and is_here:
+                if mail.number not in self.overdue:
+                    behind.add(mail.written_by)
+                continue
+            if behind and mail.written_by in behind:
                 continue
             if count and (count >= limits.mail_offers or size + mail.record.size > limits.mail_offer_bytes):
                 break

@@ -140,6 +140,8 @@ class Mailing:
         self.on_moving: list[Callable[[Mail, str, str, Instant], None]] = []
         """Are told of every mail that is about to be offered, delivered or given up, before that is appended: what it
         leads to is recorded first."""
+        self.on_doubt: Callable[[Mail, Instant], None] = lambda mail, now: None
+        """Is told of mail that another broker may have."""
         self.on_left: Callable[[Mail, Instant], None] = lambda mail, now: None
         """Is told of every mail that waits again because its holder left without having confirmed it."""
         self.stays: Callable[[Mail], bool] = lambda mail: False
@@ -633,6 +635,8 @@ class Mailing:
         event = self._journal.event("mail.readdressed", mail.record, now)
         mail.ticket = self._ledger.append((*rows, event), self._undo_readdress, (mail, before))
         self._ledger.when_committed(mail.ticket, self._offer_when_committed, self._boxes.open(key))
+        if mail.posted_to:
+            self.on_doubt(mail, now)
 
     def _put_into(self, mail: Mail, key: str) -> None:
         self._boxes.discard_if_unused(self._boxes.remove(mail))
@@ -646,6 +650,19 @@ class Mailing:
         self._put_into(mail, key)
         mail.ticket = 0
 
+    def may_be_elsewhere(self, mail: Mail, peer: str, now: Instant) -> None:
+        """Take notice that another broker may have a message: nobody here is given it until that is known."""
+        mail.posted_to = peer
+        self.on_doubt(mail, now)
+
+    def is_not_elsewhere(self, mail: Mail, now: Instant) -> None:
+        """Take notice that no other broker has a message, nor will, but for one that has sent it back."""
+        box = self._boxes.get(mail.record.mailbox)
+        if mail.posted_to and box is not None:
+            mail.posted_to = ""
+            box.overdue.discard(mail.number)
+            self.offer(box, now)
+
     def put_off(self, mail: Mail, now: Instant) -> None:
         """Let mail wait that is offered and cannot go to another machine now, and what may not overtake it."""
         self._boxes.open(mail.record.mailbox).put_off[mail.number] = mail
@@ -655,7 +672,7 @@ class Mailing:
         """Tell whether something before it was put off that it may not overtake: of the same sender, or a task."""
         put_off = self._boxes.open(mail.record.mailbox).put_off
         return any(
-            number < mail.number and (_sender(other) == _sender(mail) or other.brings_task)
+            number < mail.number and (other.written_by == mail.written_by or other.brings_task)
             for number, other in put_off.items()
         )
 
@@ -919,11 +936,6 @@ class Mailing:
         sender = self._sessions.get(record.sender_session)
         if sender is not None and QUEUE in sender.features:
             given_up.direct.append((sender, MessageFrame(Raw(self._broker_info), Raw(encode(message)), notice=notice)))
-
-
-def _sender(mail: Mail) -> str:
-    """Return whose mail this is, who may come back under another id."""
-    return mail.record.sender_mailbox or mail.record.sender_session
 
 
 def _released(record: MailRecord, at: int) -> tuple[Change, ...]:

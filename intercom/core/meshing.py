@@ -14,6 +14,7 @@ from intercom.core.abroad import Abroad, wording_at_home
 from intercom.core.clock import Instant
 from intercom.core.expected import Expected
 from intercom.core.homes import Homes
+from intercom.core.in_doubt import AskingAfter, InDoubt
 from intercom.core.invocation_targets import address_id
 from intercom.core.labels import NODE_SIGN, Candidate
 from intercom.core.looking import Looking
@@ -135,6 +136,8 @@ class Meshing(Part):
         self._looking = Looking(
             ground, registry, messages.operations, sending.deciding, post.queueing, self._abroad, self._is_near
         )
+        self._in_doubt = InDoubt(ground, registry.addresses, post.boxes, post.mailing, self._abroad)
+        self._looking.on_other = self._in_doubt.heard
         self._tasks_out = TasksOut(self._own, invoking.book, self._abroad, invoking.forwarding.told)
         self._tasks_in = TasksIn(
             ground,
@@ -167,7 +170,7 @@ class Meshing(Part):
             lambda: self._state.status == "on",
             membership.registering.register,
             self._left,
-            self._proxies.came,
+            self._came,
             self._aimed,
         )
         self._remote.know(self._homes)
@@ -204,6 +207,7 @@ class Meshing(Part):
             self._join_flows(flows)
             sending.resolver.node = node
             post.queueing.find_elsewhere = self._find_away
+            post.mailing.on_doubt = self._in_doubt.look
             post.queueing.named_by_machine = self._named_by_machine
             post.queueing.know_named = self._homes.named
             membership.registering.hold = self._homes.hold
@@ -236,6 +240,7 @@ class Meshing(Part):
         """Return who goes on after letters, or what they are made of, were read."""
         return {
             PostAgain: self._letters_read,
+            AskingAfter: self._in_doubt.read,
             Reporting: self._tasks_in.read,
             Bringing: self._steps_out.read,
             BringingReport: self._steps_in.reports.read,
@@ -297,6 +302,10 @@ class Meshing(Part):
     def _left(self, address: Address, now: Instant) -> None:
         self._proxies.left(address, now)
         self._moving.left(address, now)
+
+    def _came(self, address: Address, now: Instant) -> None:
+        self._proxies.came(address, now)
+        self._in_doubt.came(address, now)
 
     def _aimed(self, address: Address, now: Instant) -> None:
         self._proxies.aimed(address, now)

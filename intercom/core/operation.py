@@ -63,6 +63,8 @@ class Operation(Struct, eq=False):
     """The mail that waits under its id."""
     under_way: Attempt | None = None
     """The attempt of this process whose frame is being written right now."""
+    posted_to: str = ""
+    """The other broker that may have it, while it is reserved."""
 
     @property
     def was_withdrawn(self) -> bool:

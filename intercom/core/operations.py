@@ -334,15 +334,20 @@ class Operations:
         change = AcceptOperation(operation.number, None, now.wall)
         operation.ticket = self._ledger.append_row(change, self._undo_unwaited, operation)
 
-    def keep_elsewhere(self, operation: Operation, position: int) -> None:
-        """Note that the broker of another machine keeps a reserved message for its recipient, at this position."""
-        before, operation.position = operation.position, position
-        if before is None:
-            change = SaveOperation(operation.record())
-            operation.ticket = self._ledger.append((change,), self._undo_elsewhere, operation)
+    def keep_elsewhere(self, operation: Operation, position: int, place: str) -> None:
+        """Note that the broker of another machine keeps a reserved message for its recipient, at this position.
 
-    def _undo_elsewhere(self, operation: Operation, now: Instant) -> None:
-        operation.position = None
+        ``place`` marks the target as it is known there.
+        """
+        before = (operation, operation.position, operation.target)
+        operation.position, operation.target = position, place
+        if before[1] is None or before[2] != place:
+            change = SaveOperation(operation.record())
+            operation.ticket = self._ledger.append((change,), self._undo_elsewhere, before)
+
+    def _undo_elsewhere(self, before: tuple[Operation, int | None, str | None], now: Instant) -> None:
+        operation, position, target = before
+        operation.position, operation.target = position, target
 
     def _undo_unwaited(self, operation: Operation, now: Instant) -> None:
         self.unaccept(operation, None)

@@ -251,5 +251,9 @@ class Outgoing:
         for entry in over:
             self._end(entry, now)
         left = [entry for entry in entries if entry not in over]
+        for entry in left:
+            operation = self._operations.by_id(entry.record.message_id)
+            assert operation is not None, "it is over with its row"
+            operation.posted_to = entry.record.peer
         self._again(left, now)
         return left

@@ -199,6 +199,10 @@ class Queueing:
         signature = self._operations.signature(wording, message, sender, pending_reply=pending_reply)
         operation = self._operations.find(message.id, now)
         standing = self._operations.standing(operation, message.id, signature, away.key)
+        if standing is Standing.UNCERTAIN and operation is not None and operation.posted_to:
+            address = self._addresses.of_key(away.key)
+            if address is not None and address.home is None:
+                standing = Standing.MOVED
         after = 0 if operation is None else operation.ticket
         if standing is Standing.CONFLICT:
             assert operation is not None, "something was there to conflict with"
@@ -427,7 +431,7 @@ class Queueing:
         operation.state, operation.target = OperationState.QUEUED, key
         operation.position = len(box) + 1
         operation.under_way = None
-        self._mailing.put(
+        mail = self._mailing.put(
             letter,
             operation,
             now,
@@ -437,6 +441,8 @@ class Queueing:
             is_offered=is_offered,
             was_written=True,
         )
+        if attempt.target.is_remote:
+            self._mailing.may_be_elsewhere(mail, attempt.target.at_peer, now)
         self.replied(attempt.sender, attempt.reply_to, attempt.message_id, attempt.answer, now)
         if attempt.is_waiting:
             attempt.settle()
@@ -548,6 +554,7 @@ class Queueing:
         is_new = operation is None
         position_before = None if operation is None else operation.position
         has_it = False
+        posted_to = "" if operation is None else operation.posted_to
         if operation is None:
             retry_after = self._operations.retry_after_ms(sender.sender_identity, now)
             if retry_after is not None:
@@ -559,7 +566,7 @@ class Queueing:
         else:
             if operation.unconfirmed is not None:
                 # Whoever has it confirms it once; who is elsewhere is posted to anew.
-                has_it = kept is None and box.holder is not None and not box.holder.is_remote
+                has_it = kept is None and not posted_to and box.holder is not None and not box.holder.is_remote
                 operation.unconfirmed.waiter.settle()
                 self._receipts.remove(operation.unconfirmed)
             operation.under_way = None
@@ -568,9 +575,11 @@ class Queueing:
         subject = _Queueing(connection, frame, operation, is_new, question, position_before)
         # What was reserved before may have left, and been seen.
         was_written = not is_new
-        self._mailing.put(
+        mail = self._mailing.put(
             letter, operation, now, self._undo_put, subject, *changes, is_offered=has_it, was_written=was_written
         )
+        if posted_to:
+            self._mailing.may_be_elsewhere(mail, posted_to, now)
         if is_new:
             self._mailing.sent_anew(sender, message.id, now)
         told = UNSET if kept is None or POLICY not in sender.features else kept

@@ -70,6 +70,8 @@ class Session:
     """Hold one registered session; what is immutable is set once here."""
 
     is_remote = False
+    at_peer = ""
+    """The other broker that answers for it."""
     """It stands for one that another broker answers for."""
     is_cut_off = False
     """Nothing can be brought to where it is now."""

@@ -95,6 +95,12 @@ class StandIn(Session):
         connection = self.connection
         return isinstance(connection, RemoteConnection) and connection.way.is_cut_off(connection.peer_id)
 
+    @property
+    def at_peer(self) -> str:  # type: ignore[override]  # of others it is a constant
+        """Return the broker that answers for it."""
+        connection = self.connection
+        return connection.peer_id if isinstance(connection, RemoteConnection) else ""
+
     def is_at(self, peer: str) -> bool:
         """Tell whether this broker answers for it."""
         return isinstance(self.connection, RemoteConnection) and self.connection.peer_id == peer

@@ -1,0 +1,134 @@
+"""Keep mail from its holder here that may have arrived where its address was before (protocol 6.13).
+
+    posted to its home --the address comes here--> in doubt --arrived there--> delivered
+                                                      ^  |
+                                                      |  +-- that broker has it not, or sends it over: offered here
+                                                      +-- not heard, or it has it still: asked again
+
+Rule 1: nothing is shown here that may be shown there too; while that broker cannot be asked it waits, and when its time
+is over its sender is told that it is not known. Rule 2: what the same sender wrote after it waits behind it, no longer
+than ``Limits.look_ms``. Rule 3: who was cut off when it was posted, and is still, has not got it.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw, Struct
+
+from intercom.core.clock import Instant
+from intercom.core.looking import LOOK, LookedLetter, LookLetter
+from intercom.core.records import ReadBodies
+
+if TYPE_CHECKING:
+    from intercom.core.abroad import Abroad
+    from intercom.core.addresses import Address, Addresses
+    from intercom.core.deadlines import Deadline
+    from intercom.core.ground import Ground
+    from intercom.core.mailboxes import Mail, Mailboxes
+    from intercom.core.mailing import Mailing
+
+
+class AskingAfter(Struct, frozen=True):
+    """Remember about which mail a broker is asked while its text is read."""
+
+    mail: Any
+    peer: str
+
+
+class InDoubt:
+    """Ask what became of mail that was posted to another machine, once its address is at home here."""
+
+    def __init__(
+        self, ground: Ground, addresses: Addresses, boxes: Mailboxes, mailing: Mailing, abroad: Abroad
+    ) -> None:
+        self._own = ground.identity.broker_id
+        self._outbox = ground.outbox
+        self._ledger = ground.ledger
+        self._deadlines = ground.deadlines
+        self._limits = ground.limits
+        self._addresses = addresses
+        self._boxes = boxes
+        self._mailing = mailing
+        self._abroad = abroad
+        self._numbers = count(1)
+        self._asked: dict[str, AskingAfter] = {}
+        """What others are asked, by the names of the questions."""
+        self._names: dict[int, str] = {}
+        """The newest question about each mail, by its number."""
+        self._timers: dict[int, Deadline] = {}
+        """When each mail is asked about again, by its number."""
+
+    def came(self, address: Address, now: Instant) -> None:
+        """Ask about all mail of an address whose home is here from now on."""
+        box = self._boxes.get(address.key)
+        for mail in [] if box is None else box.in_order():
+            self.look(mail, now)
+
+    def look(self, mail: Mail, now: Instant) -> None:
+        """Ask about mail if it is in doubt."""
+        if self._is_in_doubt(mail):
+            self._ask(mail)
+            self._arm(mail, self._limits.look_ms, now)
+
+    def _is_in_doubt(self, mail: Mail) -> bool:
+        box, address = self._boxes.get(mail.record.mailbox), self._addresses.of_key(mail.record.mailbox)
+        is_there = box is not None and box.entries.get(mail.number) is mail
+        return is_there and bool(mail.posted_to) and address is not None and address.home is None
+
+    def _is_due(self, mail: Mail, now: Instant) -> None:
+        self._timers.pop(mail.number, None)
+        if not self._is_in_doubt(mail):
+            self._forget(mail)
+            return
+        box = self._boxes.open(mail.record.mailbox)
+        box.overdue.add(mail.number)
+        self._mailing.offer(box, now)  # what waited behind it
+        self._ask(mail)
+        self._arm(mail, self._limits.peer_absent_ms, now)
+
+    def _arm(self, mail: Mail, pause_ms: int, now: Instant) -> None:
+        self._deadlines.cancel(self._timers.get(mail.number))
+        self._timers[mail.number] = self._deadlines.add(now.mono + pause_ms, self._is_due, mail)
+
+    def _ask(self, mail: Mail, peer: str = "") -> None:
+        peer = peer or mail.posted_to
+        if not self._abroad.is_cut_off(peer):
+            self._outbox.add(ReadBodies(AskingAfter(mail, peer), (mail.record.body_number,)))
+
+    def read(self, token: AskingAfter, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant) -> None:
+        """Ask about mail whose text was read."""
+        mail: Mail = token.mail
+        body = None if bodies is None else bodies.get(mail.record.body_number)
+        if body is None or not self._is_in_doubt(mail):
+            return
+        self._forget(mail)
+        name = f"{self._abroad.process}.doubt.{next(self._numbers)}"
+        self._asked[name], self._names[mail.number] = token, name
+        record, operation = mail.record, mail.operation
+        identity = f"session:{record.sender_session}" if operation is None else operation.sender
+        letter = LookLetter(name, record.message_id, identity, record.target, Raw(body))
+        # Behind what was posted, which may wait for its commit.
+        self._abroad.post(token.peer, LOOK, f"{LOOK} {record.message_id}", letter, self._ledger.last_ticket)
+
+    def _forget(self, mail: Mail) -> None:
+        self._asked.pop(self._names.pop(mail.number, ""), None)
+
+    def heard(self, peer: str, letter: LookedLetter, now: Instant) -> None:
+        """Take what a broker says of mail."""
+        token = self._asked.get(letter.look)
+        if token is None or token.peer != peer:
+            return
+        mail: Mail = token.mail
+        self._forget(mail)
+        if not self._is_in_doubt(mail):
+            return
+        if letter.result == "accepted":
+            box = self._boxes.open(mail.record.mailbox)
+            self._mailing.confirmed_elsewhere(mail, mail.record.mailbox, now)
+            self._mailing.offer(box, now)
+        elif letter.result in ("nothing", "another"):
+            self._mailing.is_not_elsewhere(mail, now)
+        elif letter.passed_to and letter.passed_to != self._own:
+            self._ask(mail, letter.passed_to)

@@ -1,0 +1,254 @@
+"""Test that what may have arrived on another machine is shown nowhere else when its address moves (protocol 6.13)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from intercom.core.letters import OUTCOME, SEND
+from intercom.core.looking import LOOKED
+from intercom.core.records import Post
+from intercom.limits import Limits
+from intercom.wire import reasons
+from tests.core.cluster import Cluster, Node
+from tests.core.harness import Client, answers, reason
+from tests.core.test_abroad import confirm
+from tests.core.test_homes import AWAY, asker, claim, holder, send
+
+LIMITS = Limits()
+
+
+class Scene:
+    """Hold alice at ``a`` and an address at ``b``; what ``b`` says of messages is under way until it is let through."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, names: str = "ab") -> None:
+        self.cluster = Cluster(names)
+        self.bob = holder(self.cluster, "b")
+        self.alice = asker(self.cluster)
+        self.slow: set[str] = {OUTCOME, LOOKED}
+        """Kinds of letters that take their time from ``b`` to ``a``."""
+        self.lost: set[str] = set()
+        """Kinds that the engine loses."""
+        self.on_their_way: list[tuple[Node, Post]] = []
+        self.frames: list[dict[str, Any]] = []
+        """What alice was answered at once."""
+        self.posted = self.cluster.post
+        monkeypatch.setattr(self.cluster, "post", self._post)
+
+    def _post(self, node: Node, post: Post) -> None:
+        if post.kind in self.lost:
+            return
+        if post.kind in self.slow and node.name == "b":
+            self.on_their_way.append((node, post))
+        else:
+            self.posted(node, post)
+
+    def let_through(self) -> None:
+        self.slow.clear()
+        letters, self.on_their_way = self.on_their_way, []
+        for node, post in letters:
+            self.posted(node, post)
+        self.cluster.run()
+
+    def write(self, message_id: str, **more: Any) -> None:
+        self.frames += self.alice.message("bob", message_id, message_id, **more)
+        self.cluster.run()
+
+    def moves(self, to: str = "a") -> Client:
+        """Let the address come to another broker, whose holder is the newest one."""
+        return claim(self.cluster, to)
+
+    def answers(self) -> list[dict[str, Any]]:
+        """Return what alice was answered since she was asked last."""
+        frames, self.frames = [*self.frames, *self.alice.got()], []
+        return answers(frames)
+
+    def told(self) -> list[str]:
+        return [frame["type"] for frame in self.answers()]
+
+
+def shown(who: Client) -> list[str]:
+    frames, who.first = [*who.first, *who.got()], []
+    return [frame["message"]["id"] for frame in frames if frame["type"] == "message"]
+
+
+@pytest.mark.parametrize("lost", [set(), {OUTCOME}])
+def test_what_its_holder_had_there_is_not_shown_here(monkeypatch: pytest.MonkeyPatch, lost: set[str]) -> None:
+    """Protocol 6.13: its outcome is on its way when the address comes, or was lost, and is asked for."""
+    scene = Scene(monkeypatch)
+    scene.lost = lost
+    scene.write("m1", extra=AWAY)
+    assert shown(scene.bob) == ["m1"]
+    confirm(scene.cluster, scene.bob, "m1")
+    bob = scene.moves()
+    assert shown(bob) == []
+    scene.let_through()
+    assert shown(bob) == [] and not scene.cluster["a"].disk.mail
+    assert scene.told() == ["queued"]
+    assert send(scene.cluster, scene.alice, "m1") == "delivered"
+
+
+def test_what_did_not_arrive_there_is_shown_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.13: that broker says that it has it not."""
+    scene = Scene(monkeypatch)
+    scene.lost = {SEND}
+    scene.write("m1", extra=AWAY)
+    bob = scene.moves()
+    assert shown(scene.bob) == [] and shown(bob) == []
+    scene.let_through()
+    assert shown(bob) == ["m1"]
+    confirm(scene.cluster, bob, "m1")
+    assert not scene.cluster["a"].disk.mail
+
+
+def test_what_its_holder_did_not_confirm_there_comes_with_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.13: that broker sends it over; until then nobody here is given it, and then once."""
+    scene = Scene(monkeypatch)
+    scene.slow = {SEND, OUTCOME, LOOKED}
+    scene.write("m1", extra=AWAY)
+    assert shown(scene.bob) == ["m1"]
+    bob = scene.moves()
+    assert shown(bob) == []
+    scene.let_through()
+    scene.cluster.run(LIMITS.look_ms)
+    assert shown(bob) == ["m1"]
+    confirm(scene.cluster, bob, "m1")
+    scene.cluster.run(LIMITS.peer_outcome_ms)
+    assert shown(bob) == [] and not any(scene.cluster[name].disk.mail for name in "ab")
+
+
+def test_mail_that_was_brought_there_and_read_is_not_shown_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.13: it waited for an address that nobody held, and was fetched there before that was heard."""
+    scene = Scene(monkeypatch)
+    scene.bob.leave()
+    scene.cluster.run(2 * LIMITS.announce_ms)
+    scene.write("m1", extra=AWAY)
+    back = scene.moves("b")
+    assert shown(back) == ["m1"]
+    confirm(scene.cluster, back, "m1")
+    bob = scene.moves()
+    assert shown(bob) == []
+    scene.let_through()
+    assert shown(bob) == [] and not scene.cluster["a"].disk.mail
+
+
+def test_what_was_written_behind_it_waits_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.13: that broker is gone; what others write passes, and what its sender writes for two seconds."""
+    scene = Scene(monkeypatch)
+    carol = asker(scene.cluster, "a", "carol")
+    scene.write("m1", extra=AWAY)
+    confirm(scene.cluster, scene.bob, "m1")
+    scene.cluster.cut("b", leases_end=False)
+    scene.cluster.end_leases("b")
+    bob = scene.moves()
+    assert send(scene.cluster, carol, "c1") == "queued"
+    assert shown(bob) == ["c1"]
+    scene.write("m2", extra=AWAY)
+    assert shown(bob) == []
+    scene.cluster.run(LIMITS.look_ms)
+    assert shown(bob) == ["m2"]
+    confirm(scene.cluster, bob, "c1")
+    confirm(scene.cluster, bob, "m2")
+    carol.message("bob", "c2", "c2", extra=AWAY)
+    scene.cluster.run()
+    assert shown(bob) == ["c2"]
+    confirm(scene.cluster, bob, "c2")
+    assert [answer["type"] for answer in answers(carol.got())] == ["delivered"], "it waits for nothing any more"
+    scene.slow.clear()
+    scene.cluster.join("b")
+    scene.cluster.run(LIMITS.peer_absent_ms)
+    assert shown(bob) == [] and not scene.cluster["a"].disk.mail
+
+
+def test_nobody_waits_for_a_broker_that_was_away_when_it_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.13: it has not got it, and when it is back it refuses what is at home elsewhere."""
+    scene = Scene(monkeypatch)
+    scene.bob.leave()
+    scene.cluster.run(2 * LIMITS.announce_ms)
+    scene.cluster.cut("b")
+    scene.write("m1", extra=AWAY)
+    bob = scene.moves()
+    assert shown(bob) == ["m1"]
+    confirm(scene.cluster, bob, "m1")
+    scene.let_through()
+    scene.cluster.join("b")
+    scene.cluster.run(LIMITS.peer_outcome_ms)
+    assert not any(scene.cluster[name].disk.mail for name in "ab")
+
+
+def test_what_waits_there_is_looked_for_when_it_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13: that broker said that it keeps it; sent again it is no second message, wherever the address goes now."""
+    scene = Scene(monkeypatch)
+    scene.slow.clear()
+    scene.write("m1", extra=AWAY)
+    assert shown(scene.bob) == ["m1"]
+    scene.bob.leave()
+    scene.cluster.run()
+    assert scene.told() == ["queued"]
+    scene.cluster.run(2 * LIMITS.announce_ms)
+    back = scene.moves("b")
+    assert shown(back) == ["m1"]
+    confirm(scene.cluster, back, "m1")
+    back.leave()
+    scene.cluster.run(2 * LIMITS.announce_ms)
+    scene.slow = {OUTCOME, LOOKED}
+    scene.write("m1", extra=AWAY)
+    bob = scene.moves()
+    assert shown(bob) == []
+    scene.let_through()
+    assert scene.told() == ["delivered"]
+    assert shown(bob) == [] and not scene.cluster["a"].disk.mail
+
+
+def test_what_may_not_wait_is_not_written_to_the_holder_here_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.10: what is sent again at a return goes to where it may be known; D13: and so does a repeat."""
+    scene = Scene(monkeypatch)
+    scene.write("m1")
+    confirm(scene.cluster, scene.bob, "m1")
+    bob = scene.moves()
+    assert shown(bob) == []
+    scene.write("m1")
+    assert shown(bob) == []
+    scene.let_through()
+    assert scene.told() == ["delivered"] and shown(bob) == []
+    scene.write("m1")
+    assert scene.told() == ["delivered"]
+
+
+def test_a_repeat_of_what_may_not_wait_is_uncertain_while_nobody_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D9: it may have arrived where its target was."""
+    scene = Scene(monkeypatch)
+    scene.write("m1")
+    confirm(scene.cluster, scene.bob, "m1")
+    bob = scene.moves()
+    scene.cluster.cut("b")
+    scene.cluster.run(LIMITS.receipt_wait_ms)
+    assert reason(scene.answers()) == reasons.RECEIPT_MISSING
+    scene.write("m1", extra=AWAY)
+    assert reason(scene.answers()) == reasons.UNCERTAIN_ELSEWHERE
+    bob.leave()
+    scene.write("m1", extra=AWAY)
+    assert reason(scene.answers()) == reasons.UNCERTAIN_ELSEWHERE
+    assert shown(bob) == []
+
+
+@pytest.mark.parametrize("can_be_asked", [False, True])
+def test_what_an_earlier_process_posted_is_in_doubt_too(monkeypatch: pytest.MonkeyPatch, can_be_asked: bool) -> None:
+    """D13: the broker of its sender was killed; its client repeats what was not answered, and the address comes."""
+    scene = Scene(monkeypatch)
+    scene.write("m1")
+    confirm(scene.cluster, scene.bob, "m1")
+    if not can_be_asked:
+        scene.cluster.cut("b", leases_end=False)
+    scene.cluster.crash("a")
+    scene.alice = asker(scene.cluster)
+    bob = scene.moves()
+    scene.write("m1", extra=AWAY)
+    assert shown(bob) == []
+    scene.let_through()
+    if can_be_asked:
+        assert scene.told() == ["delivered"]
+    else:
+        assert reason(scene.answers()) == reasons.UNCERTAIN_ELSEWHERE
+    assert shown(bob) == []
