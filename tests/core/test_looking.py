@@ -203,7 +203,10 @@ def test_what_waits_is_let_go_once_nobody_who_was_asked_can_be_heard(
     assert scene.shown() == []
 
 
-def test_one_that_has_gone_is_not_waited_for_once_the_others_have_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_lost_first", [True, False])
+def test_one_that_has_gone_is_not_waited_for_once_the_others_have_answered(
+    monkeypatch: pytest.MonkeyPatch, is_lost_first: bool
+) -> None:
     """cluster.md 3: two held the target before; of one that went nothing is heard any more."""
     scene = Scene(monkeypatch)
     for place in "acb":
@@ -213,10 +216,16 @@ def test_one_that_has_gone_is_not_waited_for_once_the_others_have_answered(monke
     assert scene.send(scene.alice, "m1") == [] and scene.looks() == 2
     answered = {each.peer: each for each in scene.dropped}
     assert len(scene.dropped) == 2 and answered.keys() == {IDS["b"]}
-    scene.cluster.end_leases("a")
-    assert scene.shown() == [], "the other one can answer"
     letter = next(decode(each.body, type=LookedLetter) for each in scene.dropped)
-    scene.cluster["b"].peer_told(Arrived(99, IDS["c"], LOOKED, "x", encode(letter)))
+    said = Arrived(99, IDS["c"], LOOKED, "x", encode(letter))
+    if is_lost_first:
+        scene.cluster.end_leases("a")
+        assert scene.shown() == [], "the other one can answer"
+        scene.cluster["b"].peer_told(said)
+    else:
+        scene.cluster["b"].peer_told(said)
+        assert scene.shown() == [], "the other one can answer"
+        scene.cluster.end_leases("a")
     assert scene.shown() == ["m1"]
 
 
