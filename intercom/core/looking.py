@@ -80,8 +80,11 @@ class _Look:
         frame: Send,
         place: tuple[int | str, str],
         operation: Operation | None,
+        began: int,
     ) -> None:
         self.place = place
+        self.began = began
+        """Monotonic ms."""
         self.connection = connection
         self.session = sender
         self.frame = frame
@@ -93,6 +96,12 @@ class _Look:
         self.letter: LookLetter | None = None
         self.heard: list[LookedLetter] = []
         self.deadline: Deadline | None = None
+
+    def frame_at(self, now: Instant) -> Send:
+        """Return the frame to decide about now: the time that it waited has gone by of that for which it is valid."""
+        if self.frame.valid_for is UNSET:
+            return self.frame
+        return replace(self.frame, valid_for=max(0, self.frame.valid_for - (now.mono - self.began)))
 
 
 class Looking:
@@ -177,7 +186,7 @@ class Looking:
             return Refusal("D13", reasons.capacity(full, self._limits.look_ms))
         name = self._of_message[place] = f"{self._abroad.process}.{next(self._numbers)}"
         kept = replace(frame, message=frame.message.copy())
-        look = self._looks[name] = _Look(connection, sender, kept, place, operation)
+        look = self._looks[name] = _Look(connection, sender, kept, place, operation, now.mono)
         self._by_sender.setdefault(sender.id, {})[name] = look
         self._bytes += look.size
         look.deadline = self._deadlines.add(now.mono + self._limits.look_ms, self._is_due, name)
@@ -367,7 +376,7 @@ class Looking:
                 if isinstance(look.connection, RemoteConnection):
                     self._abroad.decide_again(look.connection.peer_id, message.id, now)
                 else:
-                    self._deciding.send(look.connection, look.frame, now)
+                    self._deciding.send(look.connection, look.frame_at(now), now)
             finally:
                 self._looked = None
 

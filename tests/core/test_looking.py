@@ -229,6 +229,20 @@ def test_one_that_has_gone_is_not_waited_for_once_the_others_have_answered(
     assert scene.shown() == ["m1"]
 
 
+@pytest.mark.parametrize("spare_ms", [-1, 0, 1])
+def test_the_time_that_a_message_is_looked_for_counts_for_how_long_it_is_valid(
+    monkeypatch: pytest.MonkeyPatch, spare_ms: int
+) -> None:
+    """protocol 9.5.5: it counts from the send."""
+    scene = Scene(monkeypatch)
+    moved(scene)
+    scene.lost = {LOOK}
+    scene.alice.message("bob", "m1", "x", extra={"validFor": LIMITS.look_ms + spare_ms})
+    scene.cluster.run(LIMITS.look_ms)
+    told = [frame["reason"] for frame in scene.alice.got() if frame["type"] == "delivery_failed"]
+    assert (scene.shown(), told) == ((["m1"], []) if spare_ms > 0 else ([], [reasons.TOO_LATE]))
+
+
 def test_a_retry_takes_the_place_of_what_is_looked_for_and_who_has_left_gets_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
