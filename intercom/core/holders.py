@@ -31,10 +31,9 @@ if TYPE_CHECKING:
 class _Here:
     """Hold by what the target that a session is here is known to all, and when that is told again (monotonic ms)."""
 
-    __slots__ = ("due", "identity", "key")
+    __slots__ = ("due", "key")
 
-    def __init__(self, identity: str, key: str | None, due: int) -> None:
-        self.identity = identity
+    def __init__(self, key: str | None, due: int) -> None:
         self.key = key
         self.due = due
 
@@ -84,13 +83,11 @@ class Holders:
             self._begin(session, now)
 
     def here(self, sessions: dict[str, Session], now: Instant) -> None:
-        """Let others know which targets are here, or just were, and ask about those that are new."""
+        """Let others know which targets are still here, or just were."""
         keys: list[str] = []
-        for session_id, session in sessions.items():
+        for session_id in sessions:
             here = self._here.get(session_id)
-            if here is None or here.identity != session.target_identity:
-                self._begin(session, now)
-            elif here.key is not None and here.due <= now.mono:
+            if here is not None and here.key is not None and here.due <= now.mono:
                 here.due = now.mono + self._limits.target_told_ms
                 keys.append(here.key)
         for session_id in sorted(self._here.keys() - sessions.keys()):
@@ -106,7 +103,7 @@ class Holders:
 
     def _begin(self, session: Session, now: Instant) -> None:
         key = key_of_session(session)
-        self._here[session.id] = _Here(session.target_identity, key, now.mono + self._limits.target_told_ms)
+        self._here[session.id] = _Here(key, now.mono + self._limits.target_told_ms)
         if key is not None:
             self._ask(key, now).sessions.add(session.id)
             session.was_at = None if self._is_near() else ()
