@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hmac import compare_digest, digest
 
-from msgspec import DecodeError, Raw, Struct
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
@@ -29,6 +29,8 @@ class Envelope(Struct, frozen=True):
     epoch: int
     """Of the process that wrote it."""
     body: Raw
+    until: int | UnsetType = UNSET
+    """When it is of no use any more, epoch ms by the clock of the engine; left out: that is not known, or never."""
     mac: str = ""
 
 
@@ -38,6 +40,7 @@ class Enclosed(Struct, frozen=True, array_like=True):
     kind: str
     delivery_id: str
     body: Raw
+    until: int | None = None
 
 
 SEVERAL = "several"
@@ -49,7 +52,15 @@ class Foreign(Exception):
 
 
 def seal(
-    key: bytes, kind: str, body: bytes, *, from_broker: str, epoch: int, to_broker: str = "", delivery_id: str = ""
+    key: bytes,
+    kind: str,
+    body: bytes,
+    *,
+    from_broker: str,
+    epoch: int,
+    to_broker: str = "",
+    delivery_id: str = "",
+    until: int | None = None,
 ) -> bytes:
     """Return an envelope as bytes.
 
@@ -61,8 +72,10 @@ def seal(
         epoch: of this process.
         to_broker: id of the broker it is for.
         delivery_id: by which a copy of it is told.
+        until: when it is of no use any more, epoch ms by the clock of the engine; None: not known, or never.
     """
-    bare = encode(Envelope(VERSION, kind, delivery_id, from_broker, to_broker, epoch, Raw(body)))
+    limit = UNSET if until is None else until
+    bare = encode(Envelope(VERSION, kind, delivery_id, from_broker, to_broker, epoch, Raw(body), limit))
     return b'%b,"mac":"%b"}' % (_open_end(bare), digest(key, bare, "sha256").hex().encode())
 
 
@@ -111,4 +124,13 @@ def enclosed(envelope: Envelope) -> list[Envelope]:
         letters = decode(envelope.body, type=list[Enclosed])
     except DecodeError as error:
         raise Foreign(f"it cannot be read: {error}") from None
-    return [replace(envelope, kind=each.kind, delivery_id=each.delivery_id, body=each.body) for each in letters]
+    return [
+        replace(
+            envelope,
+            kind=each.kind,
+            delivery_id=each.delivery_id,
+            body=each.body,
+            until=UNSET if each.until is None else each.until,
+        )
+        for each in letters
+    ]

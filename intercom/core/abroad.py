@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError
 from msgspec.json import decode, encode
+from msgspec.structs import replace
 
 from intercom.core.attempts import NOT_FOUND_CODE, Attempt
 from intercom.core.clock import Instant
@@ -187,7 +188,8 @@ class Abroad:
         )
         delivery_id = _delivery_id(letter, to.peer_id)
         after, _ = self.outgoing.begin(attempt, to.peer_id, delivery_id, letter, after)
-        number = self._post_letter(to.peer_id, delivery_id, letter, after)
+        until = attempt.valid_until
+        number = self._post_letter(to.peer_id, delivery_id, letter, after, None if until is None else until.mono)
         self._posted[number] = attempt
         self.outgoing.given(number, letter.mark, letter.message_id)
         return True
@@ -206,7 +208,9 @@ class Abroad:
         target = to.session
         assert frame.mail is not UNSET
         assert target is not None and target.mailbox is not None, "only who has a mailbox is written mail"
-        mail = target.mailbox.entries[frame.mail.entry]
+        mail = target.mailbox.entries.get(frame.mail.entry)
+        if mail is None:
+            return True  # the task written before it has moved, and says itself that it is not wanted any more
         now = mail.offered_at
         if now is not None and target.mailbox.put_off and self._mailing.must_wait(mail):
             self._mailing.put_off(mail, now)
@@ -215,13 +219,14 @@ class Abroad:
             return True
         record = mail.record
         identity = f"session:{record.sender_session}" if mail.operation is None else mail.operation.sender
-        valid_for = None
+        valid_for = until = None
         if record.valid_until is not None and mail.offered_at is not None:
             if self._is_cut_off(to.peer_id):
-                # How long it lies in the engine cannot be told from clocks of other machines: it stays here meanwhile.
+                # Nobody could say there that it has had its time, and tell its sender: it stays here meanwhile.
                 self._mailing.put_off(mail, mail.offered_at)
                 return True
             valid_for = max(0, record.valid_until - mail.offered_at.wall)
+            until = mail.offered_at.mono + valid_for
         letter = SendLetter(
             mail.message_id,
             record.target if isinstance(target, RunOwner) else target.id,
@@ -236,7 +241,7 @@ class Abroad:
             was_forwarded=NODE in decode(record.sender_info),
             wording=record.target,
         )
-        self._post_letter(to.peer_id, _delivery_id(letter, to.peer_id), letter, after)
+        self._post_letter(to.peer_id, _delivery_id(letter, to.peer_id), letter, after, until)
         is_away = self._is_cut_off(to.peer_id)
         if not is_away and not isinstance(target, RunOwner):
             mail.posted_to = to.peer_id
@@ -245,11 +250,13 @@ class Abroad:
             self._mailing.keep_for_later(mail, pause_ms, mail.offered_at)
         return True
 
-    def _post_letter(self, peer: str, delivery_id: str, letter: SendLetter, after: int = 0) -> int:
+    def _post_letter(
+        self, peer: str, delivery_id: str, letter: SendLetter, after: int = 0, valid_until: int | None = None
+    ) -> int:
         self._attempts[letter.mark, letter.message_id] = _Sent(letter.attempt, peer, delivery_id)
         if len(self._attempts) > self._limits.unconfirmed_total_frames:
             del self._attempts[next(iter(self._attempts))]  # then any outcome of it counts
-        return self.post(peer, SEND, delivery_id, letter, after, attempt=letter.attempt)
+        return self.post(peer, SEND, delivery_id, letter, after, attempt=letter.attempt, valid_until=valid_until)
 
     def _post_notice(self, to: RemoteConnection, frame: MessageFrame, after: int) -> bool:
         assert to.session is not None, "a way is made for a session"
@@ -289,7 +296,16 @@ class Abroad:
         )
 
     def post(
-        self, peer: str, kind: str, delivery_id: str, letter: Any, after: int, *, attempt: str = "", settles: int = 0
+        self,
+        peer: str,
+        kind: str,
+        delivery_id: str,
+        letter: Any,
+        after: int,
+        *,
+        attempt: str = "",
+        settles: int = 0,
+        valid_until: int | None = None,
     ) -> int:
         """Post a letter once the append with ticket ``after`` is committed; return the number of the post.
 
@@ -301,10 +317,12 @@ class Abroad:
             after: the append on which it rests.
             attempt: tells one posting from the next; none: it is one by itself.
             settles: what arrived and is done with once this was posted.
+            valid_until: when it is of no use any more, monotonic ms; None: never.
         """
         self._posts += 1
         attempt = attempt or f"{self.process}.{self._posts}"
-        self._outbox.add(Post(self._posts, peer, kind, delivery_id, attempt, encode(letter), after, settles))
+        body = encode(letter)
+        self._outbox.add(Post(self._posts, peer, kind, delivery_id, attempt, body, after, settles, valid_until))
         return self._posts
 
     def _next_attempt(self) -> str:
@@ -363,6 +381,9 @@ class Abroad:
         earlier = self._arrivals.get(key)
         if earlier is not None and earlier[1].attempt != letter.attempt:
             self._outbox.add(Settle(earlier[0].arrival))  # the newest attempt is the one that is answered
+        if letter.valid_for is not None:
+            # What it had when it was posted counts no more: it lay in the engine, or here, since then.
+            letter = replace(letter, valid_for=0 if fact.valid_until is None else max(0, fact.valid_until - now.mono))
         self._arrivals[key] = (fact, letter)
         frame = Send(
             letter.to,
@@ -563,6 +584,8 @@ class Abroad:
             return  # it is offered again anyhow
         elif letter.is_known or self._may_pass(letter):
             self._mailing.keep_for_later(mail, self._limits.peer_absent_ms, now)
+        elif letter.reason == reasons.TOO_LATE:
+            self._mailing.expired_elsewhere(mail, now)
         else:
             self._mailing.refused_elsewhere(mail, letter.reason, now)
 

@@ -433,11 +433,11 @@ class Forwarding:
     def _give_way(self, invocation: Invocation, move: Move, now: Instant) -> None:
         """Let the delivery of a task be none any more, in the append of the caller."""
         delivery = self._deliveries.of_invocation(invocation.id)
-        if delivery is not None:
-            self._disarm(delivery)
-            delivery.has_left = False
-            self._deliveries.forget(delivery, move, now)
-            move.inverse(lambda now: self._arm(delivery, self._limits.mail_retry_ms, now))
+        assert delivery is not None, "it was a peer's"
+        self._disarm(delivery)
+        delivery.has_left = False
+        self._deliveries.forget(delivery, move, now)
+        move.inverse(lambda now: self._arm(delivery, self._limits.mail_retry_ms, now))
 
     def come_home(self, invocation: Invocation, move: Move, now: Instant) -> None:
         """Let a task that no peer has be for this broker, in the append of the caller."""

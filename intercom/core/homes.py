@@ -118,10 +118,15 @@ class Homes:
     def elsewhere(self, groups: Iterable[str] | None) -> list[AddressHome]:
         """Return the addresses at home at other brokers that are reachable from one of these groups; None: all."""
         within = None if groups is None else frozenset(groups)
+        recorded = [
+            AddressHome("", address.name, address.group, address.groups, address.token_hash or "", home)
+            for address in self._addresses
+            if (home := address.home) is not None and key_of(address.group, address.name) not in self._seen
+        ]  # nothing was heard of them since this broker began
         return [
-            seen
-            for seen in self._seen.values()
-            if seen.home != self._own and seen.token_hash and (within is None or not within.isdisjoint(seen.groups))
+            each
+            for each in (*self._seen.values(), *recorded)
+            if each.home != self._own and each.token_hash and (within is None or not within.isdisjoint(each.groups))
         ]
 
     def at(self, group: str, name: str, home: str, groups: tuple[str, ...], now: Instant) -> Address | None:

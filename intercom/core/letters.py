@@ -32,7 +32,7 @@ class SendLetter(Struct, frozen=True, omit_defaults=True):
     pending_reply: bool = False
     may_queue: bool = False
     valid_for: int | None = None
-    """Milliseconds from when it was posted."""
+    """Milliseconds from when it was posted, when the letter was written; how much is left, ``Arrived`` says."""
     address: tuple[str, str] | None = None
     """Group and name of the address it is for, in place of a session id."""
     was_forwarded: bool = False

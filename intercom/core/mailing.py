@@ -695,6 +695,10 @@ class Mailing:
         """Give up mail that the broker of its recipient will never take; its sender is told."""
         self._give_up([mail], "undeliverable", reason, now, was_taken=False)
 
+    def expired_elsewhere(self, mail: Mail, now: Instant) -> None:
+        """Give up mail whose time was over when it came to the broker of its recipient; its sender is told."""
+        self._give_up([mail], "expired", notices.NO_LONGER_VALID, now, was_taken=False)
+
     def take_out(self, mail: Mail, now: Instant) -> None:
         """Give up one mail for another machine because the operator wants that; its sender is told."""
         reason = notices.GIVEN_UP_ON_ITS_WAY if mail.offers else notices.GIVEN_UP

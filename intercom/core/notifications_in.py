@@ -28,11 +28,29 @@ if TYPE_CHECKING:
     from intercom.core.standins import StandIn
 
 
+class _WayBack(RemoteConnection):
+    """Lead back to the broker of an owner, for the answer to one request of it."""
+
+    __slots__ = ("_answered", "request")
+
+    def __init__(
+        self, number: int, abroad: Abroad, peer: str, request: str, answered: Callable[[_WayBack, Any, int], None]
+    ) -> None:
+        super().__init__(number, peer, abroad)
+        self.request = request
+        self._answered = answered
+
+    def carry(self, frame: Any, after: int, token: object | None) -> bool:
+        """Take a frame for the owner."""
+        self._answered(self, frame, after)
+        return True
+
+
 class _Brought(Struct):
     """Hold one notification that is not answered, and what brought it last."""
 
     fact: Arrived
-    connection: RemoteConnection
+    way_back: Any
 
 
 class NotificationsIn:
@@ -60,8 +78,6 @@ class NotificationsIn:
         self._next_number = next_number
         self._brought: dict[tuple[str, str], _Brought] = {}
         """By broker and request."""
-        self._by_number: dict[int, tuple[str, str]] = {}
-        """The same, by the number of the way by which the answer goes back."""
 
     def arrived(self, fact: Arrived, now: Instant) -> None:
         """Take what another broker brought; what cannot be read is let go of."""
@@ -87,27 +103,21 @@ class NotificationsIn:
             known.fact = fact
             return
         owner = self._shape_of(fact.peer, letter.owner)
-        connection = RemoteConnection(self._next_number(), fact.peer, self)
-        self._brought[key] = _Brought(fact, connection)
-        self._by_number[connection.number] = key
-        self._notifications.bring(connection, owner, letter.to, letter.group, letter.message, letter.signature, now)
+        way_back = _WayBack(self._next_number(), self._abroad, fact.peer, letter.request, self._answered)
+        self._brought[key] = _Brought(fact, way_back)
+        self._notifications.bring(way_back, owner, letter.to, letter.group, letter.message, letter.signature, now)
 
     # --- the way of the answers -------------------------------------------------------------------------
 
-    def carry(self, to: RemoteConnection, frame: Any, after: int, token: object | None) -> bool:
+    def _answered(self, way_back: _WayBack, frame: Any, after: int) -> None:
         """Post what became of a notification to the broker of its owner; the first answer counts."""
-        key = self._by_number.pop(to.number, None)
-        if key is None or not isinstance(frame, Delivered | DeliveryFailed):
-            return True
-        peer, request = key
-        brought = self._brought.pop(key)
+        peer, request = key = way_back.peer_id, way_back.request
+        brought = self._brought.get(key)
+        if brought is None or brought.way_back is not way_back or not isinstance(frame, Delivered | DeliveryFailed):
+            return
+        del self._brought[key]
         letter = NotifiedLetter(request, is_delivered=True)
         if isinstance(frame, DeliveryFailed):
             code = None if frame.reason_code is UNSET else frame.reason_code
             letter = NotifiedLetter(request, is_delivered=False, reason=frame.reason, code=code)
         self._abroad.post(peer, NOTIFIED, f"{NOTIFIED} {request}", letter, after, settles=brought.fact.arrival)
-        return True
-
-    def is_cut_off(self, peer: str) -> bool:
-        """Tell whether nothing reaches this broker now."""
-        return self._abroad.is_cut_off(peer)

@@ -68,7 +68,7 @@ class Outgoing:
     """Hold what is on its way.
 
     Args:
-        post: posts a letter to a peer.
+        post: posts a letter to a peer, behind an append and of use until then (monotonic ms).
         next_attempt: gives the name of the next attempt.
     """
 
@@ -76,7 +76,7 @@ class Outgoing:
         self,
         ground: Ground,
         operations: Operations,
-        post: Callable[[str, str, SendLetter], int],
+        post: Callable[[str, str, SendLetter, int, int | None], int],
         next_attempt: Callable[[], str],
     ) -> None:
         self._outbox = ground.outbox
@@ -208,9 +208,11 @@ class Outgoing:
             except (KeyError, DecodeError):
                 self._end(entry, now)
                 continue
+            until = None
             if record.valid_until is not None:
-                letter = replace(letter, valid_for=max(0, record.valid_until - now.wall))
-            post = self._post(record.peer, record.delivery_id, replace(letter, attempt=entry.attempt))
+                left_ms = max(0, record.valid_until - now.wall)
+                letter, until = replace(letter, valid_for=left_ms), now.mono + left_ms
+            post = self._post(record.peer, record.delivery_id, replace(letter, attempt=entry.attempt), 0, until)
             self.given(post, *entry.key)
 
     # --- the end ----------------------------------------------------------------------------------------

@@ -259,6 +259,8 @@ class Post(Struct, frozen=True):
     after: int = 0
     settles: int = 0
     """What arrived and is done with once this was brought away; 0: nothing."""
+    valid_until: int | None = None
+    """Monotonic ms, by the clock of this broker; None: it is of use for any time."""
 
 
 class Settle(Struct, frozen=True):
@@ -362,6 +364,8 @@ class Arrived(Struct, frozen=True):
     kind: str
     delivery_id: str
     body: bytes
+    valid_until: int | None = None
+    """Monotonic ms, by the clock of this broker and not too late; None: it is not limited, or that cannot be told."""
 
 
 class AddressSeen(Struct, frozen=True):

@@ -256,11 +256,20 @@ class TasksIn:
 
     def _report(self, reporting: Reporting, now: Instant) -> None:
         """Read the texts of a run once all that was said of it is recorded."""
+        invocation = reporting.invocation
+        if invocation.is_open and self._book.get(invocation.id) is not invocation:
+            return  # that it was taken could not be recorded: who asked must not believe that it is here
         ticket = self._ledger.last_ticket
         if self._ledger.is_committed(ticket):
             self._read(reporting, now)
         else:
             self._ledger.when_committed(ticket, self._read, reporting)
+            self._ledger.rest(ticket, self._report_again, reporting)
+
+    def _report_again(self, reporting: Reporting, now: Instant) -> None:
+        """Report what did not leave since an append failed that came after it: nobody else may ask for it."""
+        if not self._ledger.is_closed:
+            self._report(reporting, now)
 
     def _read(self, reporting: Reporting, now: Instant) -> None:
         result = reporting.invocation.record.result
@@ -284,6 +293,7 @@ class TasksIn:
     def _post(self, reporting: Reporting, bodies: dict[int, bytes]) -> None:
         invocation: Invocation = reporting.invocation
         record = invocation.record
+        self._ledger.rest(self._ledger.last_ticket, self._report_again, reporting)
         texts = texts_of(None if record.result is None else bodies.get(record.result))
         run = RemoteRun(
             record.run_id,

@@ -46,6 +46,8 @@ class Kept(Struct):
     kind: str
     delivery_id: str
     body: bytes
+    until: int | None = None
+    """By the clock of the engine."""
 
 
 class NodeWorld(World):
@@ -105,6 +107,8 @@ class Cluster:
         self.targets: dict[str, tuple[str, ...]] = {}
         """Which brokers held each target last, as the engine holds it."""
         self.revision = 0
+        self.clock = 7_000_000
+        """Milliseconds; like no clock of a broker."""
         self.held_claims: list[tuple[Node, ClaimAddress]] | None = None
         """Claims that the engine has not decided about, while it is a list."""
         for node in self.nodes.values():
@@ -161,10 +165,13 @@ class Cluster:
         self._connect(self.nodes[name])
         self.run()
 
-    def crash(self, name: str, lease: Literal["expired", "renewed", "given back"] = "expired") -> None:
+    def crash(
+        self, name: str, lease: Literal["expired", "renewed", "given back"] = "expired", *, is_cut: bool = False
+    ) -> None:
         """Kill a broker and start it again; what it had not settled is handed out again.
 
         Its lease has expired by then, or is that of its successor from one moment to the next; or it was given back.
+        Where it ``is_cut`` its successor does not reach the engine, and has heard of nothing.
         """
         node = self.nodes[name]
         node.world.kwargs["identity"] = node.identity(node.world.epoch + 1)
@@ -174,13 +181,17 @@ class Cluster:
         node.handed_out = {}
         if lease != "renewed":
             self.end_leases(name, said_goodbye=lease == "given back")
-        self._connect(node)
+        if is_cut:
+            self.cut(name)
+        else:
+            self._connect(node)
         self.run()
 
     # --- the engine
 
     def run(self, ms: int = 0) -> None:
         """Bring everything where it is to go; time passes for all."""
+        self.clock += ms
         for node in self.nodes.values():
             node.world.pass_time(ms)
         moved = True
@@ -263,7 +274,8 @@ class Cluster:
         if message_id not in self.seen_ids:
             self.seen_ids.add(message_id)
             [target] = [each for each in self.nodes.values() if each.broker_id == post.peer]
-            kept = Kept(node.broker_id, post.kind, post.delivery_id, post.body)
+            until = None if post.valid_until is None else self.clock + post.valid_until - node.world.now.mono
+            kept = Kept(node.broker_id, post.kind, post.delivery_id, post.body, until)
             self.kept.append((target, kept))
             target.queue.append(kept)
         if post.settles:
@@ -275,5 +287,6 @@ class Cluster:
         kept = node.queue.popleft()
         node.arrivals += 1
         node.handed_out[node.arrivals] = kept
-        node.world.peer_told(Arrived(node.arrivals, kept.by, kept.kind, kept.delivery_id, kept.body))
+        until = None if kept.until is None else node.world.now.mono + kept.until - self.clock
+        node.world.peer_told(Arrived(node.arrivals, kept.by, kept.kind, kept.delivery_id, kept.body, until))
         return True

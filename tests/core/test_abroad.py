@@ -585,10 +585,10 @@ def letter(message_id: str = "m1", to: str = "", **more: Any) -> SendLetter:
     return SendLetter(message_id, to, "mark", "c.1", name, Raw(encode(more.pop("message", body))), **more)
 
 
-def bring(cluster: Cluster, what: SendLetter, number: int = 99) -> list[OutcomeLetter]:
+def bring(cluster: Cluster, what: SendLetter, number: int = 99, valid_until: int | None = None) -> list[OutcomeLetter]:
     """Bring a letter to the first broker, and return what is said of it."""
     world = cluster["a"]
-    world.peer_told(Arrived(number, IDS["c"], SEND, "d", encode(what)))
+    world.peer_told(Arrived(number, IDS["c"], SEND, "d", encode(what), valid_until))
     posted = [work for work in world.peer_work if isinstance(work, Post) and work.kind == OUTCOME]
     return [decode(post.body, type=OutcomeLetter) for post in posted]
 
@@ -615,6 +615,50 @@ def test_what_is_for_a_session_that_has_moved_on_is_not_passed_on(pending_reply:
     assert told.code == ("session_not_found" if pending_reply else None)
     cluster.run()
     assert bob.mail() == []
+
+
+def test_the_time_that_a_message_lay_in_the_engine_counts() -> None:
+    """protocol 9.5.5: what is over is not handed over, and what is not has only left what it has left."""
+    for lay_ms in (3_000, 5_000):
+        cluster = Cluster()
+        alice, bob = client(cluster, "a", "alice"), enter(cluster["b"], "bob")
+        cluster.run(Limits().announce_ms)
+        cluster.nodes["b"].is_up = False  # its process stands still
+        alice.message("bob", "m1", "now or never", extra={"validFor": 4_000})
+        cluster.run(lay_ms)
+        cluster.nodes["b"].is_up = True
+        cluster.run()
+        shown = bob.mail()
+        if lay_ms < 4_000:
+            assert only(shown)["validUntil"] == cluster["b"].now.wall + 4_000 - lay_ms
+        else:
+            cluster.run(Limits().receipt_wait_ms)
+            told = only(answers(alice.got()))
+            assert shown == [] == bob.mail() and (told["type"], told["reason"]) == ("delivery_failed", reasons.TOO_LATE)
+
+
+@pytest.mark.parametrize(("left_ms", "is_over"), [(1, False), (0, True), (-9, True), (None, True)])
+def test_what_is_left_of_its_time_is_what_counts_and_not_to_know_is_none(left_ms: int | None, is_over: bool) -> None:
+    """protocol 6.13: what its sender wrote says only that it is limited"""
+    cluster, alice, _ = two()
+    until = None if left_ms is None else cluster["a"].now.mono + left_ms
+    told = bring(cluster, letter(to=alice.id, valid_for=60_000), valid_until=until)
+    assert [each.reason for each in told] == ([reasons.TOO_LATE] if is_over else [])
+
+
+BACK = "b0000000-0000-4000-8000-00000000000b"
+
+
+def test_what_waits_for_its_recipient_to_return_loses_that_time() -> None:
+    """protocol 6.13: in the first moments of a process a message waits for a session that is not there"""
+    cluster = Cluster("abc")
+    world = cluster["a"]
+    assert bring(cluster, letter(to=BACK, valid_for=60_000), valid_until=world.now.mono + 1) == []
+    back = enter(world, "back", preferredSessionId=BACK)
+    assert back.id == BACK
+    cluster.run(2 * Limits().announce_ms)
+    [post] = [post for post in cluster.posts if post.kind == OUTCOME]
+    assert decode(post.body, type=OutcomeLetter).reason == reasons.TOO_LATE and back.mail() == []
 
 
 def test_a_letter_that_names_somebody_elsewhere_is_not_passed_on_either() -> None:

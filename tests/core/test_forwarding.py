@@ -204,6 +204,24 @@ def test_what_a_peer_says_after_all_undoes_an_assumed_failure_only() -> None:
     assert (run_of(asker)["state"], delivery_of(asker)["status"]) == ("failed", "failed")
 
 
+def test_only_of_an_end_that_is_assumed_a_peer_that_is_seen_again_is_asked() -> None:
+    """FE 3.3: a failure that the peer had said is one; one that it only assumed gives way to what it learns later."""
+    world, asker, peer = scene()
+    invoke(asker, invocation_id="said"), invoke(asker, invocation_id="assumed")
+    peer.serve()
+    for delivery_id, run, reconciled in zip(list(peer.runs), peer.runs.values(), (False, True), strict=True):
+        failed = RemoteRun(run.run_id, "failed", error="no", reconciled=reconciled)
+        world.peer_told(Mirrored(delivery_id, 0, 1, failed))
+    peer.go()
+    peer.serve()
+    peer.come()
+    assumed = delivery_of(asker, "assumed")["deliveryId"]
+    asked = [(work.delivery_id, work.after) for work in peer.serve() if isinstance(work, Follow)]
+    assert asked == [(assumed, 1)]
+    world.peer_told(Mirrored(assumed, 1, 2, RemoteRun("run-there-2", "completed", output="built")))
+    assert [run_of(asker, each)["state"] for each in ("said", "assumed")] == ["failed", "completed"]
+
+
 # --- A3.9, 3.6: a broker that dies -----------------------------------------------------------------------
 
 

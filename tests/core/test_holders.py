@@ -105,6 +105,31 @@ def test_nothing_waits_while_the_engine_is_away_and_who_came_meanwhile_is_asked_
     assert scene.shown() == [] and only(answers(scene.alice.got()))["type"] == "delivered"
 
 
+def test_an_engine_that_said_nothing_and_goes_away_is_asked_once_more_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """P 6.13, D13: what was waited for in vain is waited for no more; once it tells after all, that counts."""
+    scene = Scene(monkeypatch)
+    scene.send(scene.alice, "m1")
+    confirm(scene.cluster, scene.bob, "m1")
+    scene.bob.leave(), scene.alice.leave()
+    scene.cluster.run(2 * LIMITS.announce_ms)
+    world = scene.cluster["c"]
+    scene.bob, scene.alice = at_once(scene, "bob"), at_once(scene, "alice")
+    world.peer_work.clear()  # what the engine was asked is lost
+    scene.alice.message("bob", "m2", "x")
+    world.pass_time(LIMITS.look_ms)
+    assert [frame["message"]["id"] for frame in scene.bob.got() if frame["type"] == "message"] == ["m2"]
+    scene.cluster.cut("c", leases_end=False)
+    scene.alice.message("bob", "m3", "x")
+    assert [frame["message"]["id"] for frame in scene.bob.got() if frame["type"] == "message"] == ["m3"]
+    scene.alice.got()
+    scene.cluster._connect(scene.cluster.nodes["c"])
+    scene.alice.message("bob", "m1", "x")
+    assert answers(scene.alice.got()) == []
+    assert scene.shown() == [] and only(answers(scene.alice.got()))["type"] == "delivered"
+
+
 def test_a_broker_that_begins_waits_for_the_first_opening(monkeypatch: pytest.MonkeyPatch) -> None:
     """P 6.13, `starting` with a local target: as long as it may take, then as if there was nobody else."""
     scene = Scene(monkeypatch)

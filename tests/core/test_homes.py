@@ -21,7 +21,7 @@ from intercom.core.records import (
     RemoteName,
 )
 from intercom.limits import Limits
-from intercom.wire import reasons
+from intercom.wire import notices, reasons
 from tests.core.cluster import IDS, Cluster
 from tests.core.harness import INFO, Client, World, answers, only, reason
 from tests.core.test_abroad import QUEUE, client, confirm, message_in
@@ -405,6 +405,24 @@ def test_what_is_valid_for_a_time_only_never_lies_in_the_engine() -> None:
     cluster.run(60_000 + Limits().peer_absent_ms)
     assert not cluster["a"].disk.mail or all(mail.notice for mail in cluster["a"].disk.mail.values())
     assert [f["notice"]["kind"] for f in alice.got() if f["type"] == "message"] == ["expired"]
+
+
+def test_mail_that_its_home_refuses_since_its_time_is_over_is_told_to_have_expired() -> None:
+    """protocol 6.13.2, 9.5.6: it lay in the engine while its home stood still; told once, and as on one machine."""
+    cluster = Cluster()
+    holder(cluster, "b").leave()
+    cluster.run(Limits().dormant_target_ms + Limits().peer_absent_ms)
+    alice = asker(cluster)
+    cluster.nodes["b"].is_up = False
+    assert send(cluster, alice, "m1", validFor=4_000) == "queued"
+    cluster.run(5_000)
+    assert alice.got() == []
+    cluster.nodes["b"].is_up = True
+    cluster.run()
+    [notice] = [frame["notice"] for frame in alice.got() if frame["type"] == "message"]
+    assert (notice["kind"], notice["reason"]) == ("expired", notices.NO_LONGER_VALID)
+    later = holder(cluster, "b")
+    assert not [frame for frame in [*later.first, *later.got()] if frame["type"] == "message"]
 
 
 def test_a_live_holder_elsewhere_is_sent_to_as_ever_and_what_it_does_not_confirm_follows_its_address() -> None:

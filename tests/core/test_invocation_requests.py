@@ -172,3 +172,28 @@ def test_the_id_of_an_address_leads_to_none_of_the_others() -> None:
     for name, target in found.items():
         assert invoke(asker, target, name)["targetId"] == invoke(asker, f"@{name}", f"again-{name}")["targetId"]
     assert "diagnosis" in invoke(asker, address_id("default", "cellar"), "nobody")
+
+
+@pytest.mark.parametrize("by", ["terminal", "push"])
+def test_the_id_of_a_session_that_takes_nothing_more_leads_to_nobody(by: str) -> None:
+    """Protocol 13.2.2.5: terminal, or its host says it can be shown nothing: it is never meant, by its id neither"""
+    world = World()
+    asker, builder = invoker(world), invoker(world, "builder")
+    assert invoke(asker, builder.id)["targetId"] == builder.id
+    builder.write("presence", **({"replyCapability": "terminal"} if by == "terminal" else {"push": "none"}))
+    assert invoke(asker, builder.id, "inv-2")["diagnosis"]["kind"] == "unknown", "nobody has that name"
+    assert invoke(asker, "@builder", "inv-3")["diagnosis"]["kind"] == "unavailable"
+
+
+def test_who_only_acts_under_an_address_has_an_id_of_its_own() -> None:
+    """Protocol 13.2.2.1, 9.3: its id means that session alone; the name means the address, whoever holds it"""
+    world = World()
+    asker = invoker(world)
+    desk = holder(world, "desk", token="t" * 32, features=INVOKER)
+    helper = holder(world, "desk", token="t" * 32, hold="none", features=INVOKER)
+    stranger = invoker(world, "stranger", info={"groups": ["far"]})
+    assert invoke(asker, helper.id)["targetId"] == helper.id
+    assert (len(tasks(helper)), tasks(desk)) == (1, [])
+    assert invoke(asker, "@desk", "inv-2")["targetId"].startswith("address:")
+    assert (tasks(helper), len(tasks(desk))) == ([], 1)
+    assert "diagnosis" in invoke(stranger, helper.id, "inv-3")

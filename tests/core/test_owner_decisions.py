@@ -151,3 +151,21 @@ def test_a_message_for_a_stage_elsewhere_is_traced_to_its_end() -> None:
     sender.message(path("st-1"), "m2", extra={"queueIfAway": True})
     state, where = seen(sender, "m2")
     assert (state, where) == ("queued", f"kept here until b says that it has it, at position 1 for {OWNER} on b")
+
+
+def test_of_several_undecided_messages_the_one_with_the_id_is_told_and_of_its_attempts_the_newest() -> None:
+    """9.6.3, D8: each message by itself; of one that was sent again the newest attempt stands for it."""
+    world = World()
+    host, sender = owned(world, stages=[stage()]), writer(world)
+    for message_id in ("m1", "m2", "m2"):
+        sender.message(path("st-1"), message_id)
+        world.pass_time(5)
+    requests = host.got()
+    assert [frame["message"]["id"] for frame in requests] == ["m1", "m2", "m2"]
+    undecided = ("reserved", f"with {OWNER}, who has not said what becomes of it")
+    assert seen(sender, "m2") == undecided
+    assert [event["at"] for event in traced(sender, "m2")["events"]] == [world.wall - 5], "when the newest was sent"
+    decide(host, requests[0], "delivered")
+    sender.got()
+    assert (seen(sender, "m1")[0], seen(sender, "m2")) == ("delivered", undecided)
+    assert seen(sender, "m3")[0] == "unknown"

@@ -11,7 +11,16 @@ from msgspec.structs import replace
 
 from intercom.core.flow_records import TargetIdentity
 from intercom.core.records import Post
-from intercom.core.step_letters import DISPATCH, DISPATCHED, INQUIRE, DispatchedLetter, DispatchLetter, InquireLetter
+from intercom.core.step_letters import (
+    DISPATCH,
+    DISPATCHED,
+    INQUIRE,
+    OVER,
+    DispatchedLetter,
+    DispatchLetter,
+    InquireLetter,
+    OverLetter,
+)
 from intercom.limits import MINUTE_MS, Limits
 from tests.core.cluster import IDS
 from tests.core.flow_play import TODO_WORKER, gated
@@ -101,6 +110,22 @@ def test_what_was_refused_is_known_for_some_time() -> None:
     assert bring(play, step_for(play, "d")).state == "stored"
     assert bring(play, step_for(play, "e")).state == "refused" and len(play.dispatches()) == 1
     assert sorted(row.dispatch_id for row in play.cluster["b"].disk.hosted.values()) == ["d", "e"]
+
+
+def test_what_was_over_before_it_came_is_known_for_some_time() -> None:
+    """12.11: of as many as the limit says a copy that comes late is not handed over; an older one is judged anew."""
+    play = Between(limits=Limits(steps_never_taken=1))
+    for dispatch_id in ("d", "e"):
+        letter = OverLetter(dispatch_id, "cancelled")
+        play.cluster.post(play.cluster.nodes["a"], Post(1, IDS["b"], OVER, dispatch_id, "over", encode(letter)))
+        play.run()
+    late = Post(1, IDS["b"], DISPATCH, "e", "late", encode(step_for(play, "e")))
+    play.cluster.post(play.cluster.nodes["a"], late)
+    play.run()
+    assert play.posted(DISPATCHED) == 0 == len(play.dispatches()) and not play.cluster.nodes["b"].handed_out
+    assert bring(play, step_for(play, "d")).state == "stored"
+    [frame] = play.dispatches()
+    assert frame["message"]["flowDispatch"]["dispatchId"] == "d"
 
 
 def test_a_refusal_holds_also_for_the_next_process_and_who_asks_how_it_is_hears_it() -> None:

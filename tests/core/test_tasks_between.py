@@ -658,3 +658,73 @@ def test_a_broker_that_is_not_the_authority_says_who_is() -> None:
     scene.run()
     assert scene.state == ("failed", "failed")
     assert f"not_authority: broker {IDS['c']}" in run_of(scene.asker)["error"]
+
+
+def come_unrecorded(scene: Scene) -> None:
+    """Let the broker of the worker record one thing more, which has nothing to do with any task."""
+    world = scene.cluster["b"]
+    granted = {"features": list(AGENT), "clientProtocolVersion": "1.0", "acknowledgesReceipt": True, "kind": "custom"}
+    world.send(world.connect(), type="register", session={**INFO, "name": "other"}, returnAddress="other", **granted)
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_report_that_rested_on_an_append_that_failed_is_made_once_more(is_read: bool) -> None:
+    """FE 3.3 Mirror, design 3.6: the end of the run is recorded, what came after it is not; nobody would ask again."""
+    scene = Scene()
+    scene.invoke()
+    world = scene.cluster["b"]
+    world.auto = False
+    scene.worker.write("run_update", invocationId="inv-1", updateId="u", requestId="r", state="completed", output="o")
+    if is_read:
+        world.pass_time(0)
+        world.commit(len(world.appends))
+        assert world.reads, "its text is asked for once it is recorded"
+        come_unrecorded(scene)
+        world.read()
+    else:
+        come_unrecorded(scene)
+        world.pass_time(0)
+        world.commit(1)
+    assert scene.state == ("queued", "peer_acked")
+    world.fail_commit()
+    world.auto = True
+    scene.run()
+    assert (scene.state, run_of(scene.asker)["output"]) == (("completed", "completed"), "o")
+
+
+def test_a_report_that_a_lost_store_kept_back_is_made_by_the_next_process() -> None:
+    """FE 3.6: the end of the run is on the disk; what can be recorded no more numbers no report either."""
+    scene = Scene()
+    scene.invoke()
+    world = scene.cluster["b"]
+    world.auto = False
+    scene.worker.write("run_update", invocationId="inv-1", updateId="u", requestId="r", state="completed", output="o")
+    come_unrecorded(scene)
+    world.pass_time(0)
+    world.commit(1)
+    reports = len(scene.posted(RUN))
+    world.fail_commit(final=True)
+    world.auto = True
+    scene.run(LIMITS.job_lease_ms)
+    assert (len(scene.posted(RUN)), scene.state) == (reports, ("queued", "peer_acked"))
+    scene.cluster.crash("b")
+    scene.run()
+    assert (scene.state, run_of(scene.asker)["output"]) == (("completed", "completed"), "o")
+
+
+def test_what_could_not_be_recorded_is_not_said_to_be_known() -> None:
+    """FE 3.2, 3.3: a second attempt that came before the first was recorded is judged anew when that fails."""
+    scene = Scene(features=(*AGENT, "invoke"))
+    world = scene.cluster["b"]
+    world.auto = False
+    scene.invoke()
+    scene.run(LIMITS.forward_ms)
+    scene.run(LIMITS.peer_retry_most_ms)
+    assert len(scene.posted(INVOKE)) >= 2 and scene.posted(INVOKED) == []
+    world.fail_commit()
+    scene.run()
+    assert scene.posted(INVOKED) == []
+    world.auto = True
+    for _ in range(4):
+        scene.run(LIMITS.peer_retry_most_ms)
+    assert tasks_of(scene.worker) == ["build it"] and len(scene.runs_there) == 1

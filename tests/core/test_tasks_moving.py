@@ -10,6 +10,7 @@ from intercom.core.records import Mirrored, Post, RemoteRun
 from intercom.core.task_letters import INVOKE
 from intercom.core.tasks_out import CUT_OFF
 from intercom.limits import Limits
+from intercom.wire import notices
 from tests.core.cluster import IDS, Cluster, Node
 from tests.core.flows_between import Between
 from tests.core.harness import World
@@ -26,10 +27,17 @@ WORK = (*WORKER, "address", "invoke")
 
 
 class Scene:
-    """Hold three brokers, an address ``depot`` at home at ``a``, and somebody at ``by`` who asks."""
+    """Hold three brokers, an address ``depot`` at home at ``a``, and somebody at ``by`` who asks.
 
-    def __init__(self, by: str = "a", *, features: tuple[str, ...] = TASKS, **members: Any) -> None:
+    Where ``is_late``, that broker is cut off meanwhile.
+    """
+
+    def __init__(
+        self, by: str = "a", *, features: tuple[str, ...] = TASKS, is_late: bool = False, **members: Any
+    ) -> None:
         self.cluster = Cluster("abc")
+        if is_late:
+            self.cluster.cut(by)
         self.by = by
         self.asker = invoker(self.cluster[by])
         self.token = self.asker.token
@@ -433,6 +441,34 @@ def test_what_says_that_a_task_is_not_wanted_does_not_move() -> None:
     assert scene.state() == "cancelled"
 
 
+@pytest.mark.parametrize("by", ["a", "b", "c"])
+@pytest.mark.parametrize("goes_on", [0, 1])
+def test_a_task_takes_what_says_that_it_is_not_wanted_out_of_the_mailbox_with_it(by: str, goes_on: int) -> None:
+    """FE 3.4 Cancel, 13.7: its end could not be recorded when its holder went, so it moves; nobody is shown either."""
+    scene = Scene(by)
+    scene.leave()
+    scene.ask()
+    scene.depot = scene.hold("a")
+    ask(scene.asker, "invocation_cancel", invocationId="inv-1")
+    scene.run()
+    old = scene.cluster["a"]
+    assert [mail.message_id.partition(":")[0] for mail in old.disk.mail.values()] == ["run", "cancel"]
+    old.auto = False
+    claim(scene.cluster, "b", "depot", features=list(TASKS))
+    for _ in range(goes_on):
+        old.commit(1)
+        scene.run()
+    old.fail_commit()
+    old.auto = True
+    old.settle()
+    scene.run(LIMITS.job_lease_ms)
+    there = scene.hold("b")
+    for _ in range(4):
+        scene.run(LIMITS.forward_ms)
+    assert [*there.first[1:], *there.mail()] == [] and scene.state() == "cancelled"
+    scene.nothing_is_left()
+
+
 def test_nobody_is_told_where_the_address_is_that_a_task_taken_elsewhere_is_not_wanted() -> None:
     """FE 3.4 Cancel: the same when it is cancelled after the move."""
     scene = Scene("a")
@@ -545,6 +581,20 @@ def test_who_has_not_heard_where_the_address_is_by_now_tries_the_old_home_again(
     scene.is_done_at(there)
 
 
+def test_a_task_for_an_address_elsewhere_is_taken_before_anything_is_heard_of_that() -> None:
+    """13.2, cluster.md 3: it is as well known as for a message; the engine is away, and this broker just began."""
+    scene = Scene("a")
+    scene.depot.write("unregister")
+    there = scene.hold("b")
+    scene.cluster.crash("a", is_cut=True)
+    scene.asker_is_back()
+    assert scene.ask()["state"] == "queued"
+    scene.cluster.join("a")
+    scene.run(LIMITS.peer_absent_ms)
+    assert texts(there) == ["build it"]
+    scene.is_done_at(there)
+
+
 def test_a_broker_whose_store_is_lost_moves_nothing() -> None:
     """Design 3.6: it can record nothing, so what waits there stays for the next process."""
     scene = Scene("a", features=WORK, workMode="resident")
@@ -635,6 +685,39 @@ def test_what_could_not_be_recorded_of_a_move_that_is_undone_is_left_alone() -> 
     scene.run(LIMITS.mail_retry_ms)
     back = scene.hold("a", features=WORK, workMode="resident")
     assert len(items(back)) == 1
+
+
+def test_a_task_for_an_address_that_nobody_held_since_its_machine_is_seen_moves() -> None:
+    """13.2.2, 13.7: where it is at home is known of the engine alone, and the task goes there as ever."""
+    scene = Scene("c", is_late=True)
+    scene.leave()
+    scene.cluster.join("c")
+    scene.ask()
+    assert not scene.cluster["c"].disk.addresses and scene.cluster["a"].disk.mail
+    there = scene.hold("b")
+    assert texts(there) == ["build it"]
+    scene.is_done_at(there)
+    scene.nothing_is_left()
+
+
+def test_a_task_that_comes_home_to_a_holder_who_refuses_it_has_failed() -> None:
+    """15.2.1, 13.7: it is judged with what holds where it is by then, and whoever asked learns why."""
+    scene = Scene("b")
+    scene.leave()
+    scene.ask()
+    scene.cluster.cut("a")
+    there = scene.hold("b", features=(*TASKS, "policy"))
+    ask(there, "policy_set", policy={"rules": [{"action": "refuse"}]})
+    assert scene.state() == "queued"
+    scene.cluster.join("a")
+    scene.run(LIMITS.mail_retry_ms)
+    run = run_of(scene.asker)
+    assert run["state"] == "failed" and notices.NOT_LET_THROUGH in run["error"]
+    assert [frame for frame in [*there.first, *there.mail()] if frame["type"] == "message"] == []
+    [told] = scene.asker.mail()
+    assert told["notice"]["reason"] == notices.NOT_LET_THROUGH
+    scene.asker.confirm(told["message"]["id"])
+    scene.nothing_is_left()
 
 
 @pytest.mark.parametrize("action", ["quiet", "hold"])

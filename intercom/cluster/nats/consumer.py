@@ -6,7 +6,10 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Callable
+from time import monotonic_ns
 from typing import TYPE_CHECKING
+
+from msgspec import UNSET
 
 from intercom.cluster.envelope import Envelope, Foreign, enclosed, unseal
 from intercom.cluster.nats.access import Unusable
@@ -45,12 +48,17 @@ class Consumer:
     Args:
         key: under which envelopes are made.
         own: id of this broker.
-        arrived: takes the number under which something is settled, and the envelope.
+        arrived: takes the number under which something is settled, the envelope, and until when it is of use
+            (monotonic ms; None: not limited, or not known).
         foreign: is told why something was dropped.
     """
 
     def __init__(
-        self, key: bytes, own: str, arrived: Callable[[int, Envelope], None], foreign: Callable[[str], None]
+        self,
+        key: bytes,
+        own: str,
+        arrived: Callable[[int, Envelope, int | None], None],
+        foreign: Callable[[str], None],
     ) -> None:
         self._key = key
         self._own = own
@@ -101,9 +109,9 @@ class Consumer:
                 if message.headers and "Status" in message.headers:
                     _check(message.headers)
                     break
-                await self._take(message)
+                await self._take(engine, message)
 
-    async def _take(self, message: Msg) -> None:
+    async def _take(self, engine: Engine, message: Msg) -> None:
         try:
             found = self._whole(message)
             if found is None:
@@ -113,11 +121,13 @@ class Consumer:
             self._foreign(str(why))
             await message.ack()
             return
+        ahead_ms = await _ahead(engine) if any(each.until is not UNSET for each in envelopes) else None
         fetched = _Fetched(found.came_with, len(envelopes))
         for envelope in envelopes:
             self._arrivals += 1
             self._unsettled[self._arrivals] = fetched
-            self._arrived(self._arrivals, envelope)
+            until = None if envelope.until is UNSET or ahead_ms is None else envelope.until - ahead_ms
+            self._arrived(self._arrivals, envelope, until)
 
     def _whole(self, message: Msg) -> Whole | None:
         header = (message.headers or {}).get(HEADER)
@@ -142,6 +152,16 @@ class Consumer:
             self._wake.clear()
             while self._settled:
                 await engine.client.publish(self._settled.popleft(), _ACK)
+
+
+async def _ahead(engine: Engine) -> int | None:
+    """Return by how many milliseconds the engine's clock is ahead of the monotonic one, not too few; None: unknown.
+
+    Asked anew every time: this machine, or only this process, may have stood still since anything was heard.
+    """
+    asked_ms = monotonic_ns() // 1_000_000
+    engine_ms = await engine.time_ms()
+    return None if engine_ms is None else engine_ms + 1 - asked_ms  # both were rounded down
 
 
 def _check(headers: dict[str, str]) -> None:

@@ -8,8 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from random import sample
 from typing import TYPE_CHECKING, Any, get_args
+
+from msgspec import DecodeError, Struct
+from msgspec.json import decode
 
 from intercom.cluster.nats.access import EXTRA, Access, Unusable
 from intercom.config import ClusterSettings
@@ -39,6 +43,10 @@ _WRONG_REVISION = 10071
 _BUCKETS = ("brokers", "sessions", "addresses", "targets", "restoring", "routes")
 REPLICAS = 3
 """Copies where the engine is a cluster of so many servers."""
+
+
+class _Info(Struct):
+    ts: datetime | None = None
 
 
 class Engine:
@@ -139,6 +147,18 @@ class Engine:
         """Return 3 where the engine is a cluster of so many servers, else 1."""
         others = {server.netloc for server in self.client.discovered_servers}
         return REPLICAS if max(self._named, 1 + len(others)) >= REPLICAS else 1
+
+    async def time_ms(self) -> int | None:
+        """Return what time it is where the stream is led, epoch ms; None: the engine does not say it.
+
+        That clock is the only one by which two brokers can tell each other a time.
+        """
+        answer = await self.client.request(f"$JS.API.STREAM.INFO.{self.stream}", timeout=_ANSWER_S)
+        try:
+            told = decode(answer.data, type=_Info).ts
+        except DecodeError:
+            return None
+        return None if told is None else int(told.timestamp() * 1000)
 
     async def put_if(self, what: str, key: str, value: bytes, revision: int) -> int | None:
         """Write a key of a bucket if this is its revision, 0: there is none; return the new one, None: it was not.

@@ -485,8 +485,9 @@ class Mesh:
         if self._consumer is not None:
             self._consumer.settle(arrival)
 
-    def _arrived(self, arrival: int, envelope: Envelope) -> None:
-        self._tell(Arrived(arrival, envelope.from_broker, envelope.kind, envelope.delivery_id, bytes(envelope.body)))
+    def _arrived(self, arrival: int, envelope: Envelope, valid_until: int | None) -> None:
+        body = bytes(envelope.body)
+        self._tell(Arrived(arrival, envelope.from_broker, envelope.kind, envelope.delivery_id, body, valid_until))
 
     def _dropped(self, why: str) -> None:
         self._foreign += 1

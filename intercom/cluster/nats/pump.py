@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from hashlib import sha256
-from time import monotonic
+from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING
 
 from msgspec import DecodeError, Raw, Struct
@@ -126,9 +126,12 @@ class Pump:
     async def _publish(self, engine: Engine, posts: list[Post], reply: str) -> None:
         first = posts[0]
         kind, delivery_id, body = first.kind, first.delivery_id, first.body
+        ends = await _ends(engine, posts)
         if len(posts) > 1:
             kind, delivery_id = SEVERAL, ""
-            body = enclose(Enclosed(post.kind, post.delivery_id, Raw(post.body)) for post in posts)
+            body = enclose(
+                Enclosed(post.kind, post.delivery_id, Raw(post.body), ends.get(post.number)) for post in posts
+            )
         data = seal(
             self._key,
             kind,
@@ -137,6 +140,7 @@ class Pump:
             epoch=self._epoch,
             to_broker=first.peer,
             delivery_id=delivery_id,
+            until=ends.get(first.number) if len(posts) == 1 else None,
         )
         ids = "\n".join(f"{post.delivery_id}.{post.kind}.{post.attempt}" for post in posts)
         name = f"{self._own}.{ids if len(posts) == 1 else sha256(ids.encode()).hexdigest()}"
@@ -173,3 +177,15 @@ class Pump:
                     return
                 self._refused = answer.error.description
         self._wake.set()
+
+
+async def _ends(engine: Engine, posts: list[Post]) -> dict[int, int]:
+    """Return until when posts are of use that are not for ever, by number; epoch ms of the engine, not too late."""
+    limited = {post.number: post.valid_until for post in posts if post.valid_until is not None}
+    if not limited:
+        return {}
+    engine_ms = await engine.time_ms()
+    if engine_ms is None:
+        return {}
+    now_ms = monotonic_ns() // 1_000_000 + 1
+    return {number: engine_ms + until - now_ms for number, until in limited.items()}

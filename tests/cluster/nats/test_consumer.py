@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic_ns
 from typing import Any
 
 import pytest
@@ -29,15 +30,42 @@ class Message:
         self.acks += 1
 
 
+class Clock:
+    """Be an engine that is only asked what time it is."""
+
+    def __init__(self, ms: int | None = None) -> None:
+        self.ms = ms
+        self.asked = 0
+
+    async def time_ms(self) -> int | None:
+        self.asked += 1
+        return self.ms
+
+
+def took(engine: Any, data: bytes) -> list[int | None]:
+    """Return until when the letters of an envelope are of use, as the core is told."""
+    told: list[int | None] = []
+
+    async def play() -> None:
+        consumer = Consumer(KEY, "b", lambda number, envelope, until: told.append(until), lambda why: None)
+        message: Any = Message(data)
+        await consumer._take(engine, message)
+
+    asyncio.run(play())
+    return told
+
+
 def test_an_envelope_is_let_go_of_when_all_its_letters_are_settled() -> None:
     """Section 2: acknowledged only after our own commit, of every letter in it."""
     arrived: list[tuple[int, Envelope]] = []
 
+    engine: Any = Clock()
+
     async def play() -> None:
-        consumer = Consumer(KEY, "b", lambda number, envelope: arrived.append((number, envelope)), lambda why: None)
+        consumer = Consumer(KEY, "b", lambda number, envelope, _: arrived.append((number, envelope)), lambda why: None)
         body = enclose(Enclosed("send", f"d{number}", Raw(b"1")) for number in range(3))
         message: Any = Message(seal(KEY, SEVERAL, body, from_broker="a", epoch=1, to_broker="b"))
-        await consumer._take(message)
+        await consumer._take(engine, message)
         assert [envelope.delivery_id for _, envelope in arrived] == ["d0", "d1", "d2"]
         for number, _ in (*arrived[1:], *arrived[1:]):
             consumer.settle(number)
@@ -52,11 +80,12 @@ def test_an_envelope_is_let_go_of_when_all_its_letters_are_settled() -> None:
 def test_letters_that_cannot_be_read_are_let_go_of_and_told(body: bytes) -> None:
     """Section 3: what is foreign is dropped, acknowledged and logged."""
     told: list[str] = []
+    engine: Any = Clock()
 
     async def play() -> None:
-        consumer = Consumer(KEY, "b", lambda number, envelope: None, told.append)
+        consumer = Consumer(KEY, "b", lambda number, envelope, until: None, told.append)
         message: Any = Message(seal(KEY, SEVERAL, body, from_broker="a", epoch=1, to_broker="b"))
-        await consumer._take(message)
+        await consumer._take(engine, message)
         assert message.acks == 1 and "cannot be read" in told[0]
 
     asyncio.run(play())
@@ -76,3 +105,27 @@ def test_a_stream_or_consumer_that_is_gone_ends_the_connection(headers: dict[str
     """Section 5: stream deleted by an operator: unavailable with that reason, not asked for in a loop."""
     with pytest.raises(Unusable, match=said):
         _check(headers)
+
+
+def test_how_long_a_letter_lay_in_the_engine_is_told_by_the_clock_of_that() -> None:
+    """protocol 9.5.5; section 5: no clock of another machine counts, only that of the engine."""
+    engine = Clock(5_000_000)
+    letters = [Enclosed("send", "d0", Raw(b"1"), 5_000_700), Enclosed("send", "d1", Raw(b"1"))]
+    began = monotonic_ns() // 1_000_000
+    several = took(engine, seal(KEY, SEVERAL, enclose(letters), from_broker="a", epoch=1, to_broker="b"))
+    [late] = took(engine, seal(KEY, "send", b"1", from_broker="a", epoch=1, to_broker="b", until=4_999_000))
+    ended = monotonic_ns() // 1_000_000
+    assert several[0] is not None and began + 699 <= several[0] <= ended + 699 and several[1] is None
+    assert late is not None and began - 1_001 <= late <= ended - 1_001 and engine.asked == 2
+
+
+def test_a_letter_whose_age_cannot_be_told_is_of_use_until_no_time_at_all() -> None:
+    """What the core makes of that: tests/core/test_abroad.py."""
+    data = seal(KEY, "send", b"1", from_broker="a", epoch=1, to_broker="b", until=4_999_000)
+    assert took(Clock(None), data) == [None]
+
+
+def test_what_is_not_limited_asks_the_engine_for_no_time() -> None:
+    engine = Clock(5_000_000)
+    assert took(engine, seal(KEY, "send", b"1", from_broker="a", epoch=1, to_broker="b")) == [None]
+    assert engine.asked == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any
 
 import pytest
@@ -41,6 +42,8 @@ from tests.support.hazards import until
 from tests.support.raw import PATIENCE_S
 
 KEY = bytes(range(32))
+CLOCKS_MS = 20
+"""By which the clock of the engine and the monotonic one may part in a test."""
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +137,10 @@ def side(tmp_path: Path) -> Iterator[Callable[..., Side]]:
     loop.close()
 
 
+def _now() -> int:
+    return monotonic_ns() // 1_000_000
+
+
 def name(of: str, by: str) -> RemoteName:
     return RemoteName(of, of, ("default",), "active", by)
 
@@ -194,6 +201,26 @@ def test_what_was_sent_to_a_broker_that_is_away_reaches_its_next_process_once(
         assert isinstance(fact, Arrived)
         bodies.append(fact.body)
     assert bodies == [b"1", b"2"]
+
+
+def test_the_time_that_a_letter_lay_in_the_engine_counts(side: Callable[..., Side], server: NatsServer) -> None:
+    """protocol 9.5.5: of what lay there while its broker was away, and of what is over when it is fetched."""
+    b = side(server, "b", prefix="six")
+    b.is_on()
+    b.mesh.close(PATIENCE_S)
+    a = side(server, "a", prefix="six")
+    posted_ms = _now()
+    limits = {1: posted_ms + 60_000, 2: posted_ms - 1_000, 3: None}
+    for number, limit in limits.items():
+        a.mesh.submit(Post(number, "b", "send", f"d{number}", "1", b"1", valid_until=limit))
+    for _ in limits:
+        a.until(lambda fact: isinstance(fact, Posted))
+    b = side(server, "b", prefix="six")
+    found = [b.until(lambda fact: isinstance(fact, Arrived)) for _ in limits]
+    told = {fact.delivery_id: fact.valid_until for fact in found if isinstance(fact, Arrived)}
+    looks_ms = _now() - posted_ms
+    assert told["d1"] is not None and -looks_ms - CLOCKS_MS <= told["d1"] - (posted_ms + 60_000) <= CLOCKS_MS
+    assert told["d2"] is not None and told["d2"] - (posted_ms - 1_000) <= CLOCKS_MS and told["d3"] is None
 
 
 def test_letters_that_wait_go_together_in_order_for_each_broker(side: Callable[..., Side], server: NatsServer) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from time import monotonic_ns
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import UNSET, structs
 
+from intercom.cluster.envelope import enclosed, unseal
 from intercom.cluster.nats import pump as pumping
 from intercom.cluster.nats.access import Unusable
 from intercom.cluster.nats.pump import Pump
@@ -23,6 +26,9 @@ class PlayedEngine:
     def __init__(self) -> None:
         self.client = self
         self.published: asyncio.Queue[tuple[str, dict[str, str]]] = asyncio.Queue()
+        self.data: list[bytes] = []
+        self.ms: int | None = 5_000_000
+        self.asked = 0
         self._answer: Callable[[Any], Awaitable[None]]
 
     def new_inbox(self) -> str:
@@ -35,7 +41,12 @@ class PlayedEngine:
         return f"mail.{peer}"
 
     async def publish(self, subject: str, data: bytes, reply: str, headers: dict[str, str]) -> None:
+        self.data.append(data)
         self.published.put_nowait((reply, headers))
+
+    async def time_ms(self) -> int | None:
+        self.asked += 1
+        return self.ms
 
     async def answer(self, reply: str, data: bytes = b'{"stream":"s","seq":1}') -> None:
         await self._answer(SimpleNamespace(subject=reply, headers=None, data=data))
@@ -123,5 +134,36 @@ def test_a_copy_of_the_same_letters_is_known_by_the_engine() -> None:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
         assert found[0] == found[1]
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("ms", [5_000_000, None])
+@pytest.mark.parametrize("limits", [[None], [700], [700, None, -300]], ids=["none", "one", "several"])
+def test_until_when_a_letter_is_of_use_is_said_by_the_clock_of_the_engine(
+    ms: int | None, limits: list[int | None]
+) -> None:
+    """protocol 9.5.5: also the time counts that it waited here for a connection; what is not limited asks nothing."""
+
+    async def play() -> None:
+        engine = PlayedEngine()
+        engine.ms = ms
+        pump = Pump(b"k" * 32, "a", 1, lambda post: None)
+        began = monotonic_ns() // 1_000_000
+        for number, left in enumerate(limits, 1):
+            until = None if left is None else began + left
+            pump.submit(structs.replace(post(number), valid_until=until))
+        running = asyncio.create_task(pump.run(engine))  # type: ignore[arg-type]
+        await engine.published.get()
+        took = monotonic_ns() // 1_000_000 - began
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        letters = enclosed(unseal(b"k" * 32, engine.data[0], to_broker="b"))
+        for letter, left in zip(letters, limits, strict=True):
+            if left is None or ms is None:
+                assert letter.until is UNSET
+            else:
+                assert letter.until is not UNSET and ms + left - took <= letter.until + 1 <= ms + left
+        assert engine.asked == (limits != [None])
 
     asyncio.run(play())
