@@ -42,8 +42,8 @@ ROW_KIB = 2
 """Memory one remembered operation, or one remembered session, may cost."""
 SLACK_KIB = 4_096
 """Growth of memory that is taken for noise."""
-SLACK_DESCRIPTORS = 4
-"""When all have left."""
+SLACK_DESCRIPTORS = 8
+"""When all have left: the threads of the store keep the database open once they had something to do."""
 CHURN_DESCRIPTORS = 16
 """While some come and others are ended: sessions are not counted at the same moment as descriptors."""
 ROW_TTL_S = Limits().operation_ttl_ms / 1000
