@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+from intercom.limits import GREAT_NUMBERS
 from scripts.bench.effort import BIG_FRAME, SLOW_DISK, Sample
 from scripts.bench.engines import Launch
 from scripts.bench.generator import Load
@@ -41,8 +42,8 @@ FORMS: dict[str, Callable[[int], bytes]] = {
     "text with half a character": lambda number: _message(number, b"x" * FRAME_BYTES + b"\\ud83d"),
     "a list nobody knows": lambda number: _with_member(number, b"[" + b"0," * (FRAME_BYTES // 2) + b"0]"),
     "a list of large numbers": lambda number: _with_member(number, b"[" + b"1e100," * (FRAME_BYTES // 6) + b"0]"),
-    "a list of numbers within a hundredth of what a double holds": lambda number: _with_member(
-        number, b"[" + b"1.79e308," * (FRAME_BYTES // 9) + b"0]"
+    "a list of numbers, as many as may be within a hundredth of what a double holds": lambda number: _with_member(
+        number, b"[" + b"1.79e308," * GREAT_NUMBERS + b"1e100," * ((FRAME_BYTES - 9 * GREAT_NUMBERS) // 6) + b"0]"
     ),
     "deep lists": lambda number: _with_member(
         number, b"[" + (b"[" * 250 + b"]" * 250 + b",") * (FRAME_BYTES // 500) + b"0]"
