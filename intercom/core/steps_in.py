@@ -138,7 +138,24 @@ class StepsIn:
         self._outbox.add(Settle(arrival))
 
     def _say(self, peer: str, letter: DispatchedLetter, settles: int = 0) -> None:
-        self._postman.post(peer, DISPATCHED, letter.dispatch_id, letter, self._ledger.last_ticket, settles=settles)
+        ticket = self._ledger.last_ticket
+        self._postman.post(peer, DISPATCHED, letter.dispatch_id, letter, ticket, settles=settles)
+        if not settles:
+            self._ledger.rest(ticket, self._say_again, (peer, letter))
+
+    def _say_again(self, said: tuple[str, DispatchedLetter], now: Instant) -> None:
+        """Say how an attempt is by now, where that did not leave since something else could not be recorded.
+
+        What answers a letter needs none of this: that letter is not settled, and comes again.
+        """
+        peer, letter = said
+        hosted = self._hosting.get(letter.dispatch_id)
+        if self._ledger.is_closed:
+            return  # the next process says how everything is
+        if hosted is not None:
+            self._say_how(hosted)
+        elif letter.state == "free":
+            self._say(peer, letter)
 
     def _say_how(self, hosted: Hosted, settles: int = 0) -> None:
         """Say how an attempt is, behind everything on which that rests."""
