@@ -19,8 +19,9 @@ from intercom.core.flow import Dispatch
 from intercom.core.flow_records import HostedRecord, ReportRecord
 from intercom.core.flow_settling import GONE
 from intercom.core.hosted import Hosted, Hosting, after
+from intercom.core.letters_in import LettersIn
 from intercom.core.mailing import Letter
-from intercom.core.peer_records import Arrived, Settle
+from intercom.core.peer_records import Arrived
 from intercom.core.records import KnownSessionRecord, Recovered
 from intercom.core.step_letters import (
     DISPATCH,
@@ -68,7 +69,7 @@ class StepsIn:
         next_number: Callable[[], int],
     ) -> None:
         self._ledger = ground.ledger
-        self._outbox = ground.outbox
+        self._letters = LettersIn(ground)
         self._limits = ground.limits
         self._broker_info = ground.broker_info
         self._boxes = post.boxes
@@ -125,17 +126,7 @@ class StepsIn:
                     self.reports.answered(hosted, answer, now)
         except DecodeError:
             pass
-        return self._settle_when_recorded(fact.arrival, now)
-
-    def _settle_when_recorded(self, arrival: int, now: Instant) -> None:
-        ticket = self._ledger.last_ticket
-        if self._ledger.is_committed(ticket):
-            self._settle(arrival, now)
-        else:
-            self._ledger.when_committed(ticket, self._settle, arrival)
-
-    def _settle(self, arrival: int, now: Instant) -> None:
-        self._outbox.add(Settle(arrival))
+        return self._letters.settle_when_recorded(fact.arrival, now)
 
     def _say(self, peer: str, letter: DispatchedLetter, settles: int = 0) -> None:
         ticket = self._ledger.last_ticket
@@ -200,7 +191,7 @@ class StepsIn:
         if self._ledger.is_closed or self._admission.is_shut:
             no = DispatchedLetter(letter.dispatch_id, "unreachable")
         elif letter.dispatch_id in self._never:
-            return self._settle_when_recorded(fact.arrival, now)
+            return self._letters.settle_when_recorded(fact.arrival, now)
         elif (reason := self._unfit(letter)) is not None:
             self._note_refusal(fact.peer, letter, reason, now)
             no = DispatchedLetter(letter.dispatch_id, "refused", reason=reason)
