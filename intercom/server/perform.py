@@ -21,6 +21,7 @@ from intercom.core.effects import (
     Append,
     Broadcast,
     Destroy,
+    Discard,
     Effect,
     Finish,
     ForgetProcess,
@@ -212,6 +213,11 @@ class Performer:
                     link = links.get(number)
                     if link is not None and link.broken is None:
                         self._put(link, data, 0, None)
+            elif isinstance(effect, Discard):
+                ending = (each for each in self._finishing if each.number == effect.to)
+                link = links.get(effect.to) or next(ending, None)
+                if link is not None:
+                    self._lost.extend(link.discard())
             elif isinstance(effect, Finish):
                 link = links.pop(effect.to, None)
                 if link is not None:

@@ -13,6 +13,7 @@ from intercom.core.effects import (
     Append,
     Broadcast,
     Destroy,
+    Discard,
     Effect,
     Finish,
     ForgetProcess,
@@ -443,6 +444,20 @@ def test_destroy_closes_at_once_and_loses_what_is_queued(stage: Stage) -> None:
     assert stage.read(1) == ["END"]
     assert stage.read(2) == ["left"]
     assert stage.log.lines == [("connection_destroyed", {"peer_pid": None, "reason": "no JSON"})]
+
+
+def test_discard_loses_what_is_queued_and_the_link_goes_on(stage: Stage) -> None:
+    stage.run(Write(1, note("queued"), token="q"), Discard(1), Write(1, note("refused")), Discard(77))
+    assert stage.core.told == [("lost", "q")]
+    stage.loop.settle()
+    assert stage.read(1) == ["refused"]
+
+
+def test_discard_also_reaches_a_link_that_finishes(stage: Stage) -> None:
+    stage.run(Append(1, CHANGES), Write(1, note("gated"), after=1, token="g"), Finish(1), Discard(1))
+    assert stage.core.told == [("lost", "g")]
+    stage.loop.settle()
+    assert stage.read(1) == ["END"]
 
 
 def test_finish_flushes_first_and_reports_what_the_kernel_took(stage: Stage) -> None:
