@@ -55,7 +55,10 @@ FLAT = Sample(
     ],
 )
 def test_a_short_form_passes(script: str, arguments: tuple[str, ...]) -> None:
-    """F1, F2, F4, F7, F10, F26; soak: F8, F63, F77, F83; crash: F72, F76, F78; power, damage: F100; servers: cluster 5."""
+    """F1, F2, F4, F7, F10, F26; soak: F8, F63, F77, F83; crash: F72, F76, F78; power, damage: F100.
+
+    Three servers: cluster 5.
+    """
     done = subprocess.run(
         [sys.executable, "-P", "-m", f"scripts.strain.{script}", *arguments],
         stdin=subprocess.DEVNULL,
