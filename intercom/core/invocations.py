@@ -99,7 +99,7 @@ class Invocation(Struct, eq=False):
     retry_at: int = 0
     """The hand-over is not tried before, monotonic ms."""
     leased_until: int = 0
-    """The lease of this process counts until then, monotonic ms: a day that changes its time neither ends nor keeps it."""
+    """When a lease of this process is over, monotonic ms, whatever becomes of the time of day."""
     gone_since: int | None = None
     """When its target was first found gone while its job goes on, monotonic ms."""
 
