@@ -206,13 +206,13 @@ class Forwarding:
         self, delivery: Delivery, why: str, pause: int, now: Instant, attempted: dict[str, Any] | None = None
     ) -> None:
         record = delivery.record
-        waited_ms = now.wall - record.first_queued_at
-        if waited_ms >= self._limits.peer_window_ms:
+        waited_ms, window_ms = now.wall - record.first_queued_at, self._window_ms(record)
+        if waited_ms >= window_ms:
             said = f"{self._peers.name_of(record.peer)} was not reached with {record.attempts} attempts"
             return self._give_up(
                 delivery, states.UNREACHABLE, f"{said} in {waited_ms // 1000} seconds: {why}", now, attempted
             )
-        pause = min(pause, max(0, record.first_queued_at + self._limits.peer_window_ms - now.wall))
+        pause = min(pause, max(0, record.first_queued_at + window_ms - now.wall))
         self._arm(delivery, pause, now)
         if record.status == "deferred" and attempted is None and record.lease_epoch is None:
             return None  # nothing has changed but when it is looked at again
@@ -232,6 +232,12 @@ class Forwarding:
         )
         move.append(self._ledger)
         return None
+
+    def _window_ms(self, record: DeliveryRecord) -> int:
+        """Return how long a delivery is tried: what waited for an address, and follows it, as long as mail does."""
+        invocation = self._book.get(record.invocation_id)
+        has_followed = invocation is not None and invocation.record.turn > 0
+        return self._limits.mail_ttl_ms if has_followed else self._limits.peer_window_ms
 
     def _attempted(self, delivery: Delivery, status: str, **more: Any) -> dict[str, Any]:
         """Return what is told of an attempt."""
