@@ -43,7 +43,8 @@ MESSAGES = 2_000
 ROUND_TRIPS = 50
 LOCAL_MESSAGES = 4_000
 BLOCKS = 12
-"""Of each side in a repetition."""
+LOCAL_BLOCKS = 48
+"""Of each side in a repetition. Local messages are to differ by less than a block does from the next one."""
 WARM_S = 1.5
 """How long each side runs before it is measured."""
 TEXT = "x" * 256
@@ -339,14 +340,14 @@ Pair = tuple[float, float]
 """What one block gave: ours, and what it is compared with."""
 
 
-async def in_turns(ours: Block, theirs: Block) -> list[Pair]:
+async def in_turns(ours: Block, theirs: Block, blocks: int) -> list[Pair]:
     """Let two sides run alone for a while, then in blocks by turns; return what these gave."""
     for side in (ours, theirs):
         until = time.perf_counter() + WARM_S
         while time.perf_counter() < until:
             await side()
     found = []
-    for place in range(BLOCKS):
+    for place in range(blocks):
         if place % 2:
             found.append((await ours(), await theirs()))
         else:
@@ -363,11 +364,13 @@ async def across(homes: Homes) -> dict[str, list[Pair]]:
     found: dict[str, list[Pair]] = {}
     many = Play(near.socket, far.socket)
     await many.enter(PAIRS)
-    found["one-way"] = await in_turns(lambda: many.one_way(MESSAGES), lambda: bare.one_way(MESSAGES))
+    found["one-way"] = await in_turns(lambda: many.one_way(MESSAGES), lambda: bare.one_way(MESSAGES), BLOCKS)
     many.leave()
     one = Play(near.socket, far.socket)
     await one.enter(1)
-    found["round trip"] = await in_turns(lambda: one.round_trips(ROUND_TRIPS), lambda: bare.round_trips(ROUND_TRIPS))
+    found["round trip"] = await in_turns(
+        lambda: one.round_trips(ROUND_TRIPS), lambda: bare.round_trips(ROUND_TRIPS), BLOCKS
+    )
     one.leave()
     await bare.leave()
     return found
@@ -381,7 +384,7 @@ async def local(homes: Homes) -> dict[str, list[Pair]]:
     for play in plays:
         await play.enter(PAIRS)
     first, second = (lambda play=play: play.one_way(LOCAL_MESSAGES) for play in plays)
-    found = await in_turns(first, second)
+    found = await in_turns(first, second, LOCAL_BLOCKS)
     for play in plays:
         play.leave()
     return {"local": found}
