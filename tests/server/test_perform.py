@@ -30,11 +30,13 @@ from intercom.core.records import (
     PeerFact,
     PeerLost,
     PeerWork,
+    Post,
     ReadBodies,
     ReadHistory,
     Reading,
     ReadJournal,
     RemoteTask,
+    Settle,
 )
 from intercom.limits import UNCOMMITTED_FRAMES, UNSENT_BYTES
 from intercom.server.link import Link
@@ -616,6 +618,30 @@ def test_what_other_machines_are_to_do_and_say_goes_through_the_directory(stage:
     assert stage.read(1) == ["lost"]
     stage.performer.close(1)
     assert stage.elsewhere.closed
+
+
+def test_what_crosses_machines_waits_for_its_commit_and_keeps_its_order(stage: Stage) -> None:
+    """Sections 2 and 3 of the cluster: nothing is published, and nothing let go of, before our own commit."""
+    first, second, third = (
+        Post(number, "b", "send", "d", "1", b"{}", after) for number, after in ((1, 1), (2, 0), (3, 2))
+    )
+    stage.run(first, Append(1, CHANGES), Settle(7), Append(2, CHANGES), second, third, Settle(8))
+    stage.loop.settle()
+    assert stage.elsewhere.asked == []
+    stage.commit(1)
+    assert stage.elsewhere.asked == [first, Settle(7), second]
+    stage.commit(2)
+    assert stage.elsewhere.asked[3:] == [third, Settle(8)]
+    stage.run(Settle(9))
+    assert stage.elsewhere.asked[5:] == [Settle(9)]
+
+
+def test_what_came_from_another_machine_is_not_let_go_of_when_its_commit_fails(stage: Stage) -> None:
+    """Section 2 of the cluster: the engine brings it again."""
+    kept = Post(1, "b", "send", "d", "1", b"{}", 1)
+    stage.run(Append(1, CHANGES), kept, Append(2, CHANGES), Settle(7))
+    stage.fail(2)
+    assert stage.elsewhere.asked == [kept]
 
 
 def test_sessions_are_started_as_the_core_says(stage: Stage) -> None:
