@@ -88,6 +88,13 @@ class Forwarding:
         """Brings a task to where its address is at home now, which this peer has not; False: to that peer still."""
         self._epochs: dict[str, int] = {}
         """Of the processes of peers that were seen last."""
+        self._told: dict[type, Callable[[Any, Instant], None]] = {
+            PeerSeen: self._seen,
+            PeerLost: self._lost,
+            ClusterState: self._way_changed,
+            Forwarded: self._heard,
+            Mirrored: self._heard,
+        }
 
     # --- what is planned --------------------------------------------------------------------------------
 
@@ -276,24 +283,28 @@ class Forwarding:
 
     def told(self, fact: PeerFact, now: Instant) -> None:
         """Take note of what is heard of other brokers."""
-        if isinstance(fact, PeerSeen):
-            self._seen(fact, now)
-        elif isinstance(fact, PeerLost):
-            self._peers.lost(fact)
-        elif isinstance(fact, ClusterState):
-            if fact.status == "on":
-                for peer in self._peers.there():
-                    self._go_on_with(peer.broker_id, now)
-        elif isinstance(fact, Forwarded | Mirrored):
-            delivery_heard_of = self._deliveries.get(fact.delivery_id)
-            if delivery_heard_of is None or self._ledger.is_closed:
-                return
-            if fact.peer not in (None, delivery_heard_of.record.peer):
-                return  # nobody else has a say in it
-            if isinstance(fact, Mirrored):
-                self._mirrored(delivery_heard_of, fact, now)
-            else:
-                self._answered(delivery_heard_of, fact, now)
+        told = self._told.get(type(fact))
+        if told is not None:
+            told(fact, now)
+
+    def _lost(self, fact: PeerLost, now: Instant) -> None:
+        self._peers.lost(fact)
+
+    def _way_changed(self, fact: ClusterState, now: Instant) -> None:
+        if fact.status == "on":
+            for peer in self._peers.there():
+                self._go_on_with(peer.broker_id, now)
+
+    def _heard(self, fact: Forwarded | Mirrored, now: Instant) -> None:
+        delivery = self._deliveries.get(fact.delivery_id)
+        if delivery is None or self._ledger.is_closed:
+            return
+        if fact.peer not in (None, delivery.record.peer):
+            return  # nobody else has a say in it
+        if isinstance(fact, Mirrored):
+            self._mirrored(delivery, fact, now)
+        else:
+            self._answered(delivery, fact, now)
 
     def _seen(self, fact: PeerSeen, now: Instant) -> None:
         """Send what waits for a peer that has come, and ask a new process of it for the reports of what it has."""
