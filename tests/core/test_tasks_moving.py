@@ -33,9 +33,15 @@ class Scene:
     """
 
     def __init__(
-        self, by: str = "a", *, features: tuple[str, ...] = TASKS, is_late: bool = False, **members: Any
+        self,
+        by: str = "a",
+        *,
+        features: tuple[str, ...] = TASKS,
+        is_late: bool = False,
+        limits: Limits = LIMITS,
+        **members: Any,
     ) -> None:
-        self.cluster = Cluster("abc")
+        self.cluster = Cluster("abc", limits=limits)
         if is_late:
             self.cluster.cut(by)
         self.by = by
@@ -644,7 +650,8 @@ def test_a_task_that_follows_its_address_waits_for_a_machine_as_long_as_mail_doe
     monkeypatch: pytest.MonkeyPatch, by: str, returns: bool
 ) -> None:
     """13.7: it waited for the address before, and goes on waiting for it where that is at home and is away now."""
-    scene = Scene(by)
+    limits = Limits(mail_ttl_ms=2 * LIMITS.peer_window_ms)
+    scene = Scene(by, limits=limits)
     scene.leave()
     scene.ask()
     cluster, bring = scene.cluster, scene.cluster.post
@@ -669,7 +676,7 @@ def test_a_task_that_follows_its_address_waits_for_a_machine_as_long_as_mail_doe
         assert texts(there) == ["build it"]
         scene.is_done_at(there)
     else:
-        scene.run(LIMITS.mail_ttl_ms)
+        scene.run(limits.mail_ttl_ms)
         found = run_of(scene.asker)
         assert (found["state"], found["reconciled"]) == ("failed", True) and "b was not reached with" in found["error"]
 
