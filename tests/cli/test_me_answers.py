@@ -15,6 +15,7 @@ import pytest
 
 from tests.cli.test_me import person
 from tests.support.commands import INTERCOM, Shell
+from tests.support.forking import end
 from tests.support.raw import PATIENCE_S
 from tests.support.schemas import assert_described
 
@@ -64,8 +65,7 @@ def terminal(shell: Shell, *arguments: str) -> Iterator[Terminal]:
     try:
         yield opened
     finally:
-        opened.process.kill()
-        opened.process.wait()
+        end(opened.process)
         os.close(opened.fd)
 
 
