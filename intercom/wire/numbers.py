@@ -47,7 +47,9 @@ def has_too_many(text: bytes) -> bool:
 
 
 def _flaw_of(text: bytes, look: Callable[[bytes], str | None]) -> str | None:
-    text = b" " + text.translate(None, b"+")  # no value depends on that sign; none is at the very beginning now
+    if b"+" in text:
+        text = text.translate(None, b"+")  # no value depends on it
+    text = b" " + text  # no number is at its very beginning
     if has_many_quotes(text) and look(text) is None:
         return None  # neither within strings
     return look(outside(unescaped(text)))
