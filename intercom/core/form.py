@@ -15,14 +15,12 @@ from intercom.wire.flows import DISPATCH_PREFIX
 from intercom.wire.frames import Malformed, Send, SendPendingStageNotification
 
 
-def members_of(frame: Send | SendPendingStageNotification | Malformed) -> dict[str, Any]:
+def members_of(frame: Send) -> dict[str, Any]:
     """Return the members of a send by their names on the wire, decoded."""
-    if isinstance(frame, Malformed):
-        return frame.fields
     text = encode(frame)
     if outline.has_many_values(text):
         return outline.outline_of(text, type(frame)) or {}
-    # A message that was refused may hold a number beyond a double, which msgspec does not read.
+    # A member that is kept as it is written may hold a number beyond a double, which msgspec does not read.
     members: dict[str, Any] = json.loads(text)
     return members
 
