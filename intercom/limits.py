@@ -682,7 +682,7 @@ RUN_TOLD_BYTES = 256 * KIB
 """What is told other brokers of the stages of one run; of one with more only that it is there."""
 CLUSTER_PARTS = 64
 """Of how many parts an envelope may be, and of how many envelopes parts are kept whose others have not come."""
-CLUSTER_BATCH = 64
+CLUSTER_BATCH = 256
 """What is asked of the engine at a time."""
 CLUSTER_CLOSE_MS = 250
 """How long a connection to the engine may take to be closed before it is given up."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import os
@@ -19,6 +20,7 @@ from intercom.limits import Limits
 from intercom.paths import Paths
 from intercom.store.database import Store
 from scripts.bench import (
+    across,
     commands,
     comparing,
     effort,
@@ -580,3 +582,46 @@ def test_memory_is_compared_as_it_is(held: float, told: list[str]) -> None:
     now = results((effort.LIST_MEMORY, "intercom", [held]))
     sentences = comparing.warnings(now, effort.MEASUREMENTS, ours, before)
     assert [sentence.partition(": ")[2] for sentence in sentences] == told
+
+
+# --- between machines
+
+
+@pytest.mark.parametrize(
+    ("ratios", "is_most", "said"),
+    [
+        ([0.96, 0.95, 1.2], False, "reached"),
+        ([0.94, 0.9], False, "missed"),
+        ([0.96, 0.9, 0.95], False, "not settled, reached in 2 of 3 repetitions"),
+        ([0.95, 0.1], True, "reached"),
+        ([1.0, 0.9], True, "not settled, reached in 1 of 2 repetitions"),
+    ],
+)
+def test_a_bound_is_reached_when_it_is_in_every_repetition(ratios: list[float], is_most: bool, said: str) -> None:
+    assert across.verdict(ratios, 0.95, is_most=is_most) == said
+
+
+def test_what_takes_turns_is_compared_block_by_block() -> None:
+    """A block in which the machine was slow for both sides says as much as any other."""
+    assert across.compared([(10.0, 20.0), (5.0, 11.0), (30.0, 50.0)]) == across.Compared(10.0, 20.0, 0.5)
+
+
+def test_sides_that_are_compared_begin_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(across, "WARM_S", 0.0)
+    order: list[float] = []
+
+    async def side(value: float) -> float:
+        order.append(value)
+        return value
+
+    found = asyncio.run(across.in_turns(lambda: side(1.0), lambda: side(2.0), 3))
+    assert found == [(1.0, 2.0)] * 3 and order == [2.0, 1.0, 1.0, 2.0, 2.0, 1.0]
+
+
+def test_the_table_of_what_crosses_says_what_must_be_reached() -> None:
+    results = [dict.fromkeys(across.TITLES, across.Compared(1000.0 * place, 500.0, 2.0 * place)) for place in (1, 2)]
+    one_way, trip, local = across.lines(results)[2:]
+    assert "| 1 500 (1 000 to 2 000) | 500 (500 to 500) JetStream" in one_way
+    assert one_way.endswith("| 3.00 (2.00 to 4.00) × | at least 0.4 ×: reached |")
+    assert trip.endswith("| at most 3 ×: not settled, reached in 1 of 2 repetitions |")
+    assert local.endswith("| at least 0.95 ×: reached |")

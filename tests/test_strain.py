@@ -47,14 +47,18 @@ FLAT = Sample(
         ("crash", ("--kills", "4")),
         pytest.param("power", ("--rounds", "1", "--failures", "10", "--whole", "1"), marks=needs_compiler),
         ("damage", ("--most", "3")),
+        ("cluster_faults", ("--short",)),
     ],
     ids=[
         *("stampede", "late stampede", "slow stampede", "idle race", "flow pass", "soak", "flood"),
-        *("crash", "power", "damage"),
+        *("crash", "power", "damage", "three servers"),
     ],
 )
 def test_a_short_form_passes(script: str, arguments: tuple[str, ...]) -> None:
-    """F1, F2, F4, F7, F10, F26; soak: F8, F63, F77, F83; crash: F72, F76, F78; power, damage: F100."""
+    """F1, F2, F4, F7, F10, F26; soak: F8, F63, F77, F83; crash: F72, F76, F78; power, damage: F100.
+
+    Three servers: cluster 5.
+    """
     done = subprocess.run(
         [sys.executable, "-P", "-m", f"scripts.strain.{script}", *arguments],
         stdin=subprocess.DEVNULL,

@@ -238,8 +238,7 @@ class Arrivals:
 
     def _begin_failed(self, subject: tuple[Session, str | None], now: Instant) -> None:
         session, request_id = subject
-        if session.connection.session is session:
-            self.on_not_recorded(session, request_id, now)
+        self.on_not_recorded(session, request_id, now)
 
     def _free(self, address: Address, session: Session, now: Instant) -> None:
         """Close every session that held this address and is away."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from intercom.core.features import QUEUE
 from intercom.core.records import OperationState
@@ -155,3 +156,10 @@ class AnswerTaken(Struct, frozen=True):
     """Of the row."""
     connection: int
     """Of who has the answer, by its number."""
+
+
+def said_before(frame: Send, waited_ms: int) -> Send:
+    """Return the frame of a send that waited for so long: that time counts of how long it is valid (9.5.5)."""
+    if frame.valid_for is UNSET:
+        return frame
+    return replace(frame, valid_for=max(0, frame.valid_for - waited_ms))

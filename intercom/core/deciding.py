@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from intercom.core.asking import Asking
-from intercom.core.attempts import CONFLICT_CODE, NOT_FOUND_CODE, Refusal, conflict_with, too_late
+from intercom.core.attempts import CONFLICT_CODE, NOT_FOUND_CODE, Refusal, conflict_with, said_before, too_late
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.delivery import Delivery
@@ -112,14 +112,14 @@ class Deciding:
     def dispatch(self, released: Iterable[Held], now: Instant) -> None:
         """Decide about sends whose hold has ended as if they came now, in the order in which they did come (6.11)."""
         for held in released:
-            frame = held.aimed_anew()
+            frame = held.aimed_anew(now)
             refusal = self._decide(held.connection, frame, held, now)
             if refusal is not None:
                 self.refuse(held.connection, *identify(frame), refusal)
 
     def forward_to_stage(self, request: OwnerRequest, target: Session, now: Instant) -> None:
         """Send to a live stage what its run's owner wants to be forwarded, as if it came now (protocol 6.12.4)."""
-        frame = request.frame
+        frame = said_before(request.frame, now.mono - request.began)
         message = parse_message(frame.message)
         assert message is not None, "it was parsed before the owner was asked"
         refusal = self._decide_found(request.connection, request.sender, target, frame, message, now, request=request)

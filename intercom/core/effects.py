@@ -49,6 +49,12 @@ class Broadcast(Struct, frozen=True):
     frame: Answer
 
 
+class Discard(Struct, frozen=True):
+    """Drop what is queued for this connection and was not begun: it was written to a session that is none now."""
+
+    to: int
+
+
 class Finish(Struct, frozen=True):
     """Send what is queued for this connection, then FIN, then close; ignore everything it still sends."""
 
@@ -111,6 +117,7 @@ Effect: TypeAlias = (
     Append
     | Write
     | Broadcast
+    | Discard
     | Finish
     | Destroy
     | Stop

@@ -88,6 +88,13 @@ class Forwarding:
         """Brings a task to where its address is at home now, which this peer has not; False: to that peer still."""
         self._epochs: dict[str, int] = {}
         """Of the processes of peers that were seen last."""
+        self._told: dict[type, Callable[[Any, Instant], None]] = {
+            PeerSeen: self._seen,
+            PeerLost: self._lost,
+            ClusterState: self._way_changed,
+            Forwarded: self._heard,
+            Mirrored: self._heard,
+        }
 
     # --- what is planned --------------------------------------------------------------------------------
 
@@ -206,13 +213,13 @@ class Forwarding:
         self, delivery: Delivery, why: str, pause: int, now: Instant, attempted: dict[str, Any] | None = None
     ) -> None:
         record = delivery.record
-        waited_ms = now.wall - record.first_queued_at
-        if waited_ms >= self._limits.peer_window_ms:
+        waited_ms, window_ms = now.wall - record.first_queued_at, self._window_ms(record)
+        if waited_ms >= window_ms:
             said = f"{self._peers.name_of(record.peer)} was not reached with {record.attempts} attempts"
             return self._give_up(
                 delivery, states.UNREACHABLE, f"{said} in {waited_ms // 1000} seconds: {why}", now, attempted
             )
-        pause = min(pause, max(0, record.first_queued_at + self._limits.peer_window_ms - now.wall))
+        pause = min(pause, max(0, record.first_queued_at + window_ms - now.wall))
         self._arm(delivery, pause, now)
         if record.status == "deferred" and attempted is None and record.lease_epoch is None:
             return None  # nothing has changed but when it is looked at again
@@ -232,6 +239,12 @@ class Forwarding:
         )
         move.append(self._ledger)
         return None
+
+    def _window_ms(self, record: DeliveryRecord) -> int:
+        """Return how long a delivery is tried: what waited for an address, and follows it, as long as mail does."""
+        invocation = self._book.get(record.invocation_id)
+        has_followed = invocation is not None and invocation.record.turn > 0
+        return self._limits.mail_ttl_ms if has_followed else self._limits.peer_window_ms
 
     def _attempted(self, delivery: Delivery, status: str, **more: Any) -> dict[str, Any]:
         """Return what is told of an attempt."""
@@ -270,24 +283,28 @@ class Forwarding:
 
     def told(self, fact: PeerFact, now: Instant) -> None:
         """Take note of what is heard of other brokers."""
-        if isinstance(fact, PeerSeen):
-            self._seen(fact, now)
-        elif isinstance(fact, PeerLost):
-            self._peers.lost(fact)
-        elif isinstance(fact, ClusterState):
-            if fact.status == "on":
-                for peer in self._peers.there():
-                    self._go_on_with(peer.broker_id, now)
-        elif isinstance(fact, Forwarded | Mirrored):
-            delivery_heard_of = self._deliveries.get(fact.delivery_id)
-            if delivery_heard_of is None or self._ledger.is_closed:
-                return
-            if fact.peer not in (None, delivery_heard_of.record.peer):
-                return  # nobody else has a say in it
-            if isinstance(fact, Mirrored):
-                self._mirrored(delivery_heard_of, fact, now)
-            else:
-                self._answered(delivery_heard_of, fact, now)
+        told = self._told.get(type(fact))
+        if told is not None:
+            told(fact, now)
+
+    def _lost(self, fact: PeerLost, now: Instant) -> None:
+        self._peers.lost(fact)
+
+    def _way_changed(self, fact: ClusterState, now: Instant) -> None:
+        if fact.status == "on":
+            for peer in self._peers.there():
+                self._go_on_with(peer.broker_id, now)
+
+    def _heard(self, fact: Forwarded | Mirrored, now: Instant) -> None:
+        delivery = self._deliveries.get(fact.delivery_id)
+        if delivery is None or self._ledger.is_closed:
+            return
+        if fact.peer not in (None, delivery.record.peer):
+            return  # nobody else has a say in it
+        if isinstance(fact, Mirrored):
+            self._mirrored(delivery, fact, now)
+        else:
+            self._answered(delivery, fact, now)
 
     def _seen(self, fact: PeerSeen, now: Instant) -> None:
         """Send what waits for a peer that has come, and ask a new process of it for the reports of what it has."""

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
-from intercom.core.attempts import CONFLICT_CODE, NOT_FOUND_CODE, Refusal, conflict_with
+from intercom.core.attempts import CONFLICT_CODE, NOT_FOUND_CODE, Refusal, conflict_with, said_before
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.deadlines import Deadline, Deadlines
@@ -33,6 +33,7 @@ class Held:
     """Be one attempt of a send that waits."""
 
     __slots__ = (
+        "began",
         "bytes",
         "connection",
         "deadline",
@@ -55,6 +56,7 @@ class Held:
         message: Message,
         signature: bytes,
         reservation: Reservation,
+        began: int,
         *,
         is_by_alias: bool,
     ) -> None:
@@ -65,6 +67,8 @@ class Held:
         self.is_ask = message.expects_reply is True
         self.signature = signature
         self.reservation = reservation
+        self.began = began
+        """When its frame came, monotonic ms."""
         self.is_by_alias = is_by_alias
         """The target was an id the child was known by; it may return under another."""
         self.bytes = _size(frame)
@@ -74,9 +78,9 @@ class Held:
         """When it fails, monotonic ms."""
         self.deadline: Deadline | None = None
 
-    def aimed_anew(self) -> Send:
+    def aimed_anew(self, now: Instant) -> Send:
         """Return the frame to decide about after the hold; the wording stays what identifies it."""
-        frame, returned_as = self.frame, self.reservation.returned_as
+        frame, returned_as = said_before(self.frame, now.mono - self.began), self.reservation.returned_as
         if returned_as is None or not self.is_by_alias:
             return frame
         wording = frame.to if frame.logical_target is UNSET else frame.logical_target
@@ -150,11 +154,11 @@ class Holding:
         flag: Raw | UnsetType = TRUE if understands else UNSET  # what else was there may be of any size
         kept = replace(frame, message=frame.message.copy(), await_restoring_recipient=flag)
         is_by_alias = reservation.is_named(trim(frame.to).lower())
-        held = Held(connection, sender, kept, message, signature, reservation, is_by_alias=is_by_alias)
+        held = Held(connection, sender, kept, message, signature, reservation, now.mono, is_by_alias=is_by_alias)
         if not self._has_room(held):
             return Refusal("E3", reasons.capacity("too many sends wait for a recipient", self._limits.hold_ms))
         self._enter(held, earlier, now.mono + (self._limits.hold_ms if understands else self._limits.silent_hold_ms))
-        if understands and (earlier is None or earlier.frame is not frame):
+        if understands and (earlier is None or earlier.frame.message is not frame.message):
             self._outbox.write(connection, SendHeld(message.id, max(0, held.due - now.mono), frame.attempt_id))
         return held
 

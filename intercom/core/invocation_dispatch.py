@@ -147,7 +147,9 @@ class Dispatching:
             return self._accept_for_peer(record, record.authority, message, info, now)
         place, way, kept = planned.place, planned.way, planned.kept
         if way == "push" and place is not None and not self._book.is_full:
-            invocation = Invocation(record, info, record.invocation_id)
+            invocation = Invocation(
+                record, info, record.invocation_id, leased_until=now.mono + self._limits.job_lease_ms
+            )
             changes = self._book.enter(invocation, message, now)
             invocation.ticket = self._ledger.append(changes, self._not_accepted, invocation)
             self._offer(invocation, place.session, message, now)
@@ -167,6 +169,7 @@ class Dispatching:
             invocation.mail, invocation.ticket = mail, mail.ticket
         elif place is not None and way == "push":
             invocation = self._book.create(record, message, info, move, now)
+            invocation.leased_until = now.mono + self._limits.job_lease_ms
             move.inverse(lambda now: self._stop_offering(invocation))
             invocation.ticket = move.append(self._ledger)
             self._offer(invocation, place.session, message, now)
@@ -299,9 +302,7 @@ class Dispatching:
 
     def _run(self, invocation: Invocation, now: Instant) -> None:
         record = invocation.record
-        is_void = record.job == "running" and (
-            record.lease_epoch != self._epoch or (record.lease_until or 0) <= now.wall
-        )
+        is_void = record.job == "running" and (record.lease_epoch != self._epoch or invocation.leased_until <= now.mono)
         is_due = (record.job == "pending" or is_void) and invocation.retry_at <= now.mono
         if not is_due or not invocation.is_open or not self._mailing.can_promise or self.is_shut:
             return
@@ -473,7 +474,7 @@ class Dispatching:
         move = Move()
         move.inverse(lambda now: self._not_handed(invocation, now))
         self._book.change(invocation, "run.updated", move, now, **self._lease(invocation.record, now))
-        invocation.ticket = move.append(self._ledger)
+        invocation.ticket, invocation.leased_until = move.append(self._ledger), now.mono + self._limits.job_lease_ms
         self._ledger.when_committed(invocation.ticket, self._read, Pushing(invocation, session))
 
     def _read(self, pushing: Pushing, now: Instant) -> None:

@@ -98,6 +98,8 @@ class Invocation(Struct, eq=False):
     """The same on its way to a session without one."""
     retry_at: int = 0
     """The hand-over is not tried before, monotonic ms."""
+    leased_until: int = 0
+    """When a lease of this process is over, monotonic ms, whatever becomes of the time of day."""
     gone_since: int | None = None
     """When its target was first found gone while its job goes on, monotonic ms."""
 

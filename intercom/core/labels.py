@@ -243,6 +243,7 @@ def _on_node(folded: str, candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _one_of(label: Label | str, found: list[Candidate]) -> Found:
+    found = list({candidate.target_id: candidate for candidate in found}.values())  # an address moves: two tell of it
     if len(found) == 1:
         return Found(found[0])
     local = [candidate for candidate in found if candidate.is_local]

@@ -87,14 +87,15 @@ class Ledger:
         Else they are an append of their own. Returns the ticket on which they rest.
         """
         effects = self._outbox.effects
-        place = next((at for at in range(len(effects) - 1, -1, -1) if type(effects[at]) is Append), None)
-        newest = None if place is None else effects[place]
-        if place is None or not isinstance(newest, Append) or newest.ticket != ticket or self.is_closed:
-            return self.append(changes, undo, subject)
-        effects[place] = Append(ticket, (*newest.changes, *changes))
-        self._uncommitted.append((ticket, undo, subject))
-        self._number(ticket, changes)
-        return ticket
+        if ticket == self._last_ticket and not self.is_closed:
+            for place in range(len(effects) - 1, -1, -1):
+                newest = effects[place]
+                if type(newest) is Append:
+                    effects[place] = Append(ticket, (*newest.changes, *changes))
+                    self._uncommitted.append((ticket, undo, subject))
+                    self._number(ticket, changes)
+                    return ticket
+        return self.append(changes, undo, subject)
 
     def rest(self, ticket: int, told: Callable[[Any, Instant], None], subject: Any) -> None:
         """Call ``told(subject, now)`` if the append with this ticket fails: an answer that rests on it is lost then."""

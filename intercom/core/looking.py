@@ -20,7 +20,7 @@ from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError
 from msgspec.json import decode
 from msgspec.structs import replace
 
-from intercom.core.attempts import CONFLICT_CODE, Refusal
+from intercom.core.attempts import CONFLICT_CODE, Refusal, said_before
 from intercom.core.clock import Instant
 from intercom.core.holders import Holders, key_of_session
 from intercom.core.peer_records import PEER, Arrived, Settle
@@ -96,12 +96,6 @@ class _Look:
         self.letter: LookLetter | None = None
         self.heard: list[LookedLetter] = []
         self.deadline: Deadline | None = None
-
-    def frame_at(self, now: Instant) -> Send:
-        """Return the frame to decide about now: the time that it waited has gone by of that for which it is valid."""
-        if self.frame.valid_for is UNSET:
-            return self.frame
-        return replace(self.frame, valid_for=max(0, self.frame.valid_for - (now.mono - self.began)))
 
 
 class Looking:
@@ -380,7 +374,7 @@ class Looking:
                 if isinstance(look.connection, RemoteConnection):
                     self._abroad.decide_again(look.connection.peer_id, message.id, now)
                 else:
-                    self._deciding.send(look.connection, look.frame_at(now), now)
+                    self._deciding.send(look.connection, said_before(look.frame, now.mono - look.began), now)
             finally:
                 self._looked = None
 

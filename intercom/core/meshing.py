@@ -5,7 +5,7 @@ A broker that is in no cluster has none of this.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -197,6 +197,30 @@ class Meshing(Part):
             ground, staging.notifications, self._abroad, self._remote.shape_of, self._remote.next_number
         )
         self._expected = Expected(ground, registry.sessions, supervising, self._mark)
+        self._told: dict[type, Callable[[Any, Instant], None]] = {
+            ClusterState: self._way_changed,
+            PeerSeen: self._peer_seen,
+            PeerLost: self._peer_lost,
+            Posted: self._abroad.posted,
+            Arrived: self._arrived,
+            AddressSeen: self._homes.seen,
+            AddressesKnown: self._homes.known,
+            AddressClaimed: self._homes.claimed,
+            TargetHeld: self._looking.holders.told,
+        }
+        self._taken: dict[str, Callable[[Arrived, Instant], None]] = {
+            kind: part.arrived
+            for part in (
+                self._looking,
+                self._notifications,
+                self._tasks_in,
+                self._steps_in,
+                self._steps_out,
+                self._tasks_out,
+            )
+            for kind in part.kinds
+        }
+        """By the kind of a letter; those of all others are of messages."""
         if state.status != "off":
             invoking.targets.addresses_elsewhere = self._addresses_nobody_holds
             sending.deciding.owner_elsewhere = self._runs.owner_of
@@ -402,69 +426,55 @@ class Meshing(Part):
     # --- how the way is ---------------------------------------------------------------------------------
 
     def peer_told(self, fact: PeerFact, now: Instant) -> None:
-        """Take note of how the way to other brokers is."""
-        if isinstance(fact, ClusterState):
-            was_on, self._state = self._state.status == "on", fact
-            if was_on and fact.status != "on":
-                self._homes.cut_off(now)
-            elif fact.status == "on":
-                self._homes.publish(now)
-            if not self._is_near():
-                self._let_go(now)
-            elif fact.status == "on" and not was_on:
-                self._looking.holders.joined(now)
-                for peer in sorted(self._there):
-                    self._runs.bring(peer, now)
-        elif isinstance(fact, PeerSeen):
-            is_back = fact.broker_id not in self._there
-            self._there.add(fact.broker_id)
-            self._remote.seen(fact, now)
-            self._runs.seen(fact.broker_id, fact.shared)
-            self._expected.seen(fact.broker_id, fact.shared, now)
-            if is_back:
-                self._proxies.peer_seen(fact.broker_id, now)
-                self._runs.bring(fact.broker_id, now)
-            is_another = self._epochs.get(fact.broker_id) != fact.epoch
-            self._epochs[fact.broker_id] = fact.epoch
-            if is_back or is_another:
-                self._steps_in.peer_seen(fact.broker_id, now)
-                self._steps_out.peer_seen(fact.broker_id, now)
-        elif isinstance(fact, PeerLost):
-            self._there.discard(fact.broker_id)
-            self._remote.lost(fact, now)
-            self._runs.lost(fact.broker_id)
-            self._expected.lost(fact.broker_id, now)
-            self._abroad.outgoing.look(fact.broker_id, now)
-            self._looking.cut_off(now)
-        elif isinstance(fact, Posted):
-            self._abroad.posted(fact, now)
-        elif isinstance(fact, Arrived):
-            self._arrived(fact, now)
-        elif isinstance(fact, AddressSeen):
-            self._homes.seen(fact, now)
-        elif isinstance(fact, AddressesKnown):
-            self._homes.known(fact, now)
-        elif isinstance(fact, AddressClaimed):
-            self._homes.claimed(fact, now)
-        elif isinstance(fact, TargetHeld):
-            self._looking.holders.told(fact, now)
+        """Take note of what is heard of other brokers."""
+        told = self._told.get(type(fact))
+        if told is not None:
+            told(fact, now)
+
+    def _way_changed(self, fact: ClusterState, now: Instant) -> None:
+        was_on, self._state = self._state.status == "on", fact
+        if was_on and fact.status != "on":
+            self._homes.cut_off(now)
+        elif fact.status == "on":
+            self._homes.publish(now)
+        if not self._is_near():
+            self._let_go(now)
+        elif fact.status == "on" and not was_on:
+            self._looking.holders.joined(now)
+            for peer in sorted(self._there):
+                self._runs.bring(peer, now)
+
+    def _peer_seen(self, fact: PeerSeen, now: Instant) -> None:
+        is_back = fact.broker_id not in self._there
+        self._there.add(fact.broker_id)
+        self._remote.seen(fact, now)
+        self._runs.seen(fact.broker_id, fact.shared)
+        self._expected.seen(fact.broker_id, fact.shared, now)
+        if is_back:
+            self._proxies.peer_seen(fact.broker_id, now)
+            self._runs.bring(fact.broker_id, now)
+        is_another = self._epochs.get(fact.broker_id) != fact.epoch
+        self._epochs[fact.broker_id] = fact.epoch
+        if is_back or is_another:
+            self._steps_in.peer_seen(fact.broker_id, now)
+            self._steps_out.peer_seen(fact.broker_id, now)
+
+    def _peer_lost(self, fact: PeerLost, now: Instant) -> None:
+        self._there.discard(fact.broker_id)
+        self._remote.lost(fact, now)
+        self._runs.lost(fact.broker_id)
+        self._expected.lost(fact.broker_id, now)
+        self._abroad.outgoing.look(fact.broker_id, now)
+        self._looking.cut_off(now)
 
     def _arrived(self, fact: Arrived, now: Instant) -> None:
-        if fact.kind in Looking.kinds:
-            self._looking.arrived(fact, now)
-        elif fact.kind in NotificationsIn.kinds:
-            self._notifications.arrived(fact, now)
-        elif fact.kind in TasksIn.kinds:
-            self._tasks_in.arrived(fact, now)
-        elif fact.kind in StepsIn.kinds:
-            self._steps_in.arrived(fact, now)
-        elif fact.kind in StepsOut.kinds:
-            self._steps_out.arrived(fact, now)
-        elif fact.kind in TasksOut.kinds:
-            self._tasks_out.arrived(fact, now)
-            self._outbox.add(Settle(fact.arrival))  # what was lost with it is asked for by the next process
-        else:
+        taken = self._taken.get(fact.kind)
+        if taken is None:
             self._abroad.arrived(fact, now)
+            return
+        taken(fact, now)
+        if fact.kind in TasksOut.kinds:
+            self._outbox.add(Settle(fact.arrival))  # what was lost with it is asked for by the next process
 
     def _is_near(self) -> bool:
         return self._state.status == "on" or (self._state.status == "starting" and self._may_begin)

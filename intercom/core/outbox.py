@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from intercom.core.effects import Broadcast, Effect, Finish, Note, Write
+from intercom.core.effects import Broadcast, Discard, Effect, Finish, Note, Write
 from intercom.core.pi_dialect import dressed
 
 if TYPE_CHECKING:
@@ -47,6 +47,10 @@ class Outbox:
         numbers = tuple(connection.number for connection in to if connection.open)
         if numbers and not self.muted:
             self.effects.append(Broadcast(numbers, frame))
+
+    def discard(self, connection: Connection) -> None:
+        """Take back what was written to a connection and did not leave, be it one that ends already."""
+        self.effects.append(Discard(connection.number))
 
     def finish(self, connection: Connection) -> None:
         """Let the connection end after what is queued for it; nothing more is written to it."""

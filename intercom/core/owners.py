@@ -59,6 +59,7 @@ class OwnerRequest:
     __slots__ = (
         "asked_at",
         "barriers",
+        "began",
         "bytes",
         "connection",
         "deadline",
@@ -87,6 +88,7 @@ class OwnerRequest:
         target: StageTarget,
         live: Session | None,
         signature: bytes,
+        began: int,
     ) -> None:
         self.id = request_id
         self.owner = route.owner
@@ -101,6 +103,8 @@ class OwnerRequest:
         self.signature = signature
         self.bytes = len(self.frame.message) + len(self.sender_info)
         self.asked_at = 0
+        self.began = began
+        """When it came, monotonic ms."""
         """Epoch ms."""
         self.deadline: Deadline | None = None
         self.barriers: set[Waiting] = set()
@@ -171,7 +175,9 @@ class Owners:
             return False
         if live is None and not controls(sender, route.group):
             return Refusal("E2", reasons.DIFFERENT_RUN)
-        request = OwnerRequest(self._ids(), route, connection, sender, frame, message, target, live, signature)
+        request = OwnerRequest(
+            self._ids(), route, connection, sender, frame, message, target, live, signature, now.mono
+        )
         full = self._full(request)
         if full is not None:
             return Refusal("E2", reasons.capacity(full, self._limits.owner_answer_ms))

@@ -304,10 +304,21 @@ class PeerSeen(Struct, frozen=True):
     name: str
     journal_id: str | None
     names: tuple[RemoteName, ...]
+    """The one of which was told last comes last."""
     epoch: int = 0
     """Of its process."""
     shared: tuple[RemoteReservation | RemoteRoute, ...] = ()
     """Who is expected back there, and which runs have owners there; replaces what was told before, too."""
+
+    @property
+    def present(self) -> dict[str, RemoteName]:
+        """Return for whom it answers, by their ids: an address has one holder there, the one of whom was told last.
+
+        That an earlier one has left is told a moment later.
+        """
+        own = [name for name in self.names if name.home == self.broker_id]
+        holders = {name.address: name.target_id for name in own if name.address is not None}
+        return {name.target_id: name for name in own if name.address is None or holders[name.address] == name.target_id}
 
 
 class PeerLost(Struct, frozen=True):

@@ -78,9 +78,7 @@ class Peers:
             return False
         is_new = fact.broker_id not in self._names
         self._names[fact.broker_id] = {
-            name.target_id: name
-            for name in fact.names
-            if name.home == fact.broker_id and not self._is_known_here(name.target_id)
+            target_id: name for target_id, name in fact.present.items() if not self._is_known_here(target_id)
         }
         before = self._known.get(fact.broker_id)
         if before is None:

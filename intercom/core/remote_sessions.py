@@ -95,7 +95,7 @@ class RemoteSessions:
         mine = self._of.setdefault(fact.broker_id, {})
         begins_anew = self._epochs.get(fact.broker_id, fact.epoch) != fact.epoch
         self._epochs[fact.broker_id] = fact.epoch
-        wanted = {name.target_id: name for name in fact.names if name.session and name.home == fact.broker_id}
+        wanted = {session_id: name for session_id, name in fact.present.items() if name.session}
         for session_id, stand_in in list(mine.items()):
             if self._sessions.get(session_id) is not stand_in:
                 del mine[session_id]  # it is at another broker now
@@ -181,7 +181,7 @@ class RemoteSessions:
             return None
         address = self._homes.at(*wanted, peer, stand_in.groups, now)
         stand_in.claimed = self._homes.known_as(*wanted)
-        if address is None:
+        if address is None or self._is_held_at_home(address, peer):
             return None
         self.release(address, now)
         stand_in.address, stand_in.target_identity = address, address.key
@@ -189,8 +189,15 @@ class RemoteSessions:
         stand_in.mailbox = self._boxes.open(address.key)
         return stand_in.mailbox
 
+    def _is_held_at_home(self, address: Address, peer: str) -> bool:
+        """Tell whether somebody holds an address at its home, and this broker is not that.
+
+        Whoever held it before is told of for a moment; and if the home has moved there, that is told in a moment.
+        """
+        return address.home != peer and address.holder is not None and address.holder.at_peer == address.home
+
     def aimed(self, address: Address, now: Instant) -> None:
-        """Let those act for an address who were announced before it was known here that it is not at home here.
+        """Let those act for an address who were announced before it was known here that it is at home there.
 
         They come anew, the one at its home last: what waits for one of them, or is on its way to it, is for the address
         from now on.

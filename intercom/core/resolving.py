@@ -31,8 +31,18 @@ def is_prefix(target: str) -> bool:
 
 
 def holders_of(named: list[Session], name: str) -> list[Session]:
-    """Return those who hold an address of this name: they have more of it than others who call themselves so."""
-    return [peer for peer in named if peer.holds_name(name)]
+    """Return those who hold an address of this name: they have more of it than others who call themselves so.
+
+    An address has one. While it moves several are told of: the one that has its mail as far as is known here is meant,
+    else the newest (protocol 6.13.6).
+    """
+    held: dict[str, Session] = {}
+    for peer in named:
+        if peer.holds_name(name):
+            other = held.get(peer.held_group)
+            if other is None or not other.holds_address:
+                held[peer.held_group] = peer
+    return list(held.values())
 
 
 def node_of(session: Session, here: str) -> str:

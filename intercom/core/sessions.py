@@ -191,6 +191,11 @@ class Session:
         return self.address is not None and self.holds_address and self.address.name.lower() == name.lower()
 
     @property
+    def held_group(self) -> str:
+        """Return the group of the address that it holds."""
+        return self.home_group if self.address is None else self.address.group
+
+    @property
     def return_mailbox(self) -> str | None:
         """Return the key of the mailbox in which it is told of its mail when it is away."""
         if self.address is not None:

@@ -117,7 +117,13 @@ class StandIn(Session):
 
     def holds_name(self, name: str) -> bool:
         """Tell whether it holds an address of this name at its broker."""
-        return self.holds_its_name and (self.name or "").lower() == name.lower()
+        held = self.name or "" if self.wanted_address is None else self.wanted_address[1]
+        return self.holds_its_name and held.lower() == name.lower()
+
+    @property
+    def held_group(self) -> str:
+        """Return the group of the address that it holds at its broker."""
+        return self.home_group if self.wanted_address is None else self.wanted_address[0]
 
     def show(self, name: RemoteName, node: str) -> None:
         """Show it as its broker says that it is now; name and memberships are those of the table."""

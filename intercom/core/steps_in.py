@@ -19,8 +19,9 @@ from intercom.core.flow import Dispatch
 from intercom.core.flow_records import HostedRecord, ReportRecord
 from intercom.core.flow_settling import GONE
 from intercom.core.hosted import Hosted, Hosting, after
+from intercom.core.letters_in import LettersIn
 from intercom.core.mailing import Letter
-from intercom.core.peer_records import Arrived, Settle
+from intercom.core.peer_records import Arrived
 from intercom.core.records import KnownSessionRecord, Recovered
 from intercom.core.step_letters import (
     DISPATCH,
@@ -68,7 +69,7 @@ class StepsIn:
         next_number: Callable[[], int],
     ) -> None:
         self._ledger = ground.ledger
-        self._outbox = ground.outbox
+        self._letters = LettersIn(ground)
         self._limits = ground.limits
         self._broker_info = ground.broker_info
         self._boxes = post.boxes
@@ -125,20 +126,27 @@ class StepsIn:
                     self.reports.answered(hosted, answer, now)
         except DecodeError:
             pass
-        return self._settle_when_recorded(fact.arrival, now)
-
-    def _settle_when_recorded(self, arrival: int, now: Instant) -> None:
-        ticket = self._ledger.last_ticket
-        if self._ledger.is_committed(ticket):
-            self._settle(arrival, now)
-        else:
-            self._ledger.when_committed(ticket, self._settle, arrival)
-
-    def _settle(self, arrival: int, now: Instant) -> None:
-        self._outbox.add(Settle(arrival))
+        return self._letters.settle_when_recorded(fact.arrival, now)
 
     def _say(self, peer: str, letter: DispatchedLetter, settles: int = 0) -> None:
-        self._postman.post(peer, DISPATCHED, letter.dispatch_id, letter, self._ledger.last_ticket, settles=settles)
+        ticket = self._ledger.last_ticket
+        self._postman.post(peer, DISPATCHED, letter.dispatch_id, letter, ticket, settles=settles)
+        if not settles:
+            self._ledger.rest(ticket, self._say_again, (peer, letter))
+
+    def _say_again(self, said: tuple[str, DispatchedLetter], now: Instant) -> None:
+        """Say how an attempt is by now, where that did not leave since something else could not be recorded.
+
+        What answers a letter needs none of this: that letter is not settled, and comes again.
+        """
+        peer, letter = said
+        hosted = self._hosting.get(letter.dispatch_id)
+        if self._ledger.is_closed:
+            return  # the next process says how everything is
+        if hosted is not None:
+            self._say_how(hosted)
+        elif letter.state == "free":
+            self._say(peer, letter)
 
     def _say_how(self, hosted: Hosted, settles: int = 0) -> None:
         """Say how an attempt is, behind everything on which that rests."""
@@ -183,7 +191,7 @@ class StepsIn:
         if self._ledger.is_closed or self._admission.is_shut:
             no = DispatchedLetter(letter.dispatch_id, "unreachable")
         elif letter.dispatch_id in self._never:
-            return self._settle_when_recorded(fact.arrival, now)
+            return self._letters.settle_when_recorded(fact.arrival, now)
         elif (reason := self._unfit(letter)) is not None:
             self._note_refusal(fact.peer, letter, reason, now)
             no = DispatchedLetter(letter.dispatch_id, "refused", reason=reason)

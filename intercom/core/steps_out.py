@@ -25,7 +25,8 @@ from intercom.core.flow_records import StepRecord, TargetIdentity
 from intercom.core.flow_settling import REJECTED
 from intercom.core.forwarding import pause_ms
 from intercom.core.giving import No
-from intercom.core.peer_records import Arrived, Settle
+from intercom.core.letters_in import LettersIn
+from intercom.core.peer_records import Arrived
 from intercom.core.records import ReadBodies
 from intercom.core.sessions import NODE
 from intercom.core.standins import StandIn
@@ -103,6 +104,7 @@ class StepsOut:
         self._own = ground.identity.broker_id
         self._ledger = ground.ledger
         self._outbox = ground.outbox
+        self._letters = LettersIn(ground)
         self._limits = ground.limits
         self._book = flows.book
         self._reports = flows.reports
@@ -288,17 +290,7 @@ class StepsOut:
                 return
         except DecodeError:
             pass
-        self._settle(fact.arrival, now)
-
-    def _settle_when_recorded(self, arrival: int, now: Instant) -> None:
-        ticket = self._ledger.last_ticket
-        if self._ledger.is_committed(ticket):
-            self._settle(arrival, now)
-        else:
-            self._ledger.when_committed(ticket, self._settle, arrival)
-
-    def _settle(self, arrival: int, now: Instant) -> None:
-        self._outbox.add(Settle(arrival))
+        self._letters.settle_when_recorded(fact.arrival, now)
 
     def _reported(self, fact: Arrived, letter: ReportLetter, now: Instant) -> None:
         dispatch = self._book.dispatch(letter.dispatch_id)
@@ -330,7 +322,7 @@ class StepsOut:
             elif is_kept_there:
                 self._say_over(dispatch, self._ledger.last_ticket, fact.arrival)
                 return
-        self._settle_when_recorded(fact.arrival, now)
+        self._letters.settle_when_recorded(fact.arrival, now)
 
     def _apply(self, dispatch: Dispatch, letter: DispatchedLetter, now: Instant) -> None:
         """Let an open attempt be as the broker of its session says that it is."""

@@ -127,6 +127,7 @@ class HostedReports:
         self._post_report(hosted, hosted.record.report, Kept(*content), session.id, is_brought)
         self._arm(hosted, pause_ms(hosted.id, hosted.attempts, self._limits), now)
         hosted.waiting.append(reporter)
+        self._ledger.rest(self._ledger.last_ticket, self._append_failed, (hosted, reporter, hosted.record.report))
         self._deadlines.add(now.mono + self._limits.receipt_wait_ms, self._waited, (hosted, reporter))
         return None
 
@@ -172,6 +173,14 @@ class HostedReports:
         if reporter in hosted.waiting:
             hosted.waiting.remove(reporter)
             self._say_stored(hosted, reporter)
+
+    def _append_failed(self, subject: tuple[Hosted, _Reporter, ReportRecord], now: Instant) -> None:
+        """Refuse a report that could not be stored; one that was before is still brought."""
+        hosted, reporter, report = subject
+        if reporter in hosted.waiting and hosted.record.report is not report:
+            hosted.waiting.remove(reporter)
+            if reporter.connection.session is reporter.session:
+                self._giving.refuse(reporter.connection, reporter.request_id, self._giving.not_recorded)
 
     def _say_stored(self, hosted: Hosted, reporter: _Reporter) -> None:
         if reporter.connection.session is reporter.session:

@@ -24,8 +24,9 @@ from intercom.core.invocation_records import LET_GO, InvocationRecord
 from intercom.core.invocation_targets import Targets, is_address_id
 from intercom.core.invocation_texts import is_same
 from intercom.core.invocations import Invocation, Invocations, texts_of
+from intercom.core.letters_in import LettersIn
 from intercom.core.move import Move
-from intercom.core.peer_records import PEER, Arrived, RemoteName, RemoteRun, Settle
+from intercom.core.peer_records import PEER, Arrived, RemoteName, RemoteRun
 from intercom.core.records import ReadBodies
 from intercom.core.task_letters import (
     FOLLOW,
@@ -89,6 +90,7 @@ class TasksIn:
         self._ledger = ground.ledger
         self._journal = ground.journal
         self._outbox = ground.outbox
+        self._letters = LettersIn(ground)
         self._deadlines = ground.deadlines
         self._limits = ground.limits
         self._book = book
@@ -115,17 +117,7 @@ class TasksIn:
                 self._recalled(fact, decode(fact.body, type=RecallLetter), now)
         except DecodeError:
             pass
-        return self._settle_when_recorded(fact.arrival, now)
-
-    def _settle_when_recorded(self, arrival: int, now: Instant) -> None:
-        ticket = self._ledger.last_ticket
-        if self._ledger.is_committed(ticket):
-            self._settle(arrival, now)
-        else:
-            self._ledger.when_committed(ticket, self._settle, arrival)
-
-    def _settle(self, arrival: int, now: Instant) -> None:
-        self._outbox.add(Settle(arrival))
+        return self._letters.settle_when_recorded(fact.arrival, now)
 
     def _take(self, fact: Arrived, letter: InvokeLetter, now: Instant) -> None:
         """Answer an attempt: behind its commit if the task is new, with how far it is if it is known."""

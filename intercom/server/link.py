@@ -261,6 +261,14 @@ class Link:
             self._queue = kept
             self.unsent = sum(len(data) for data, _, _ in kept) - self._head_taken
 
+    def discard(self) -> Sequence[object]:
+        """Drop every queued frame of which nothing was sent; return the tokens of those, in order."""
+        begun = [self._queue.popleft()] if self._head_taken else []
+        lost = [token for _, _, token in self._queue if token is not None]
+        self._queue = deque(begun)
+        self.unsent = sum(len(data) for data, _, _ in begun) - self._head_taken
+        return lost
+
     def _first_part(self, committed: int) -> bytes | memoryview:
         """Return what one write takes of the frames that are free to go."""
         first: bytes | memoryview = self._queue[0][0]

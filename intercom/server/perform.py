@@ -21,6 +21,7 @@ from intercom.core.effects import (
     Append,
     Broadcast,
     Destroy,
+    Discard,
     Effect,
     Finish,
     ForgetProcess,
@@ -30,7 +31,7 @@ from intercom.core.effects import (
     WatchProcess,
     Write,
 )
-from intercom.core.records import Change, Post, ReadBodies, ReadHistory, Reading, ReadOperations
+from intercom.core.records import Change, Post, ReadBodies, ReadHistory, Reading, ReadOperations, Settle
 from intercom.limits import UNCOMMITTED_BYTES, UNCOMMITTED_FRAMES, UNSENT_BYTES
 from intercom.server.link import Link
 from intercom.server.log import Log
@@ -146,8 +147,9 @@ class Performer:
         self._waiting: dict[Link, None] = {}
         self._charges: deque[tuple[int, Link, int, int]] = deque()
         self._resumable: list[Link] = []
-        self._posts: deque[Post] = deque()
-        """What waits for its commit before it is brought to other machines, and what came after that."""
+        self._posts: deque[tuple[int, Post | Settle]] = deque()
+        """What waits for its commit before it is brought to other machines, and what came after that; what came from
+        there is settled behind all that was appended by then."""
         self._broken: deque[Link] = deque()
         self._lost: deque[object] = deque()
 
@@ -206,12 +208,21 @@ class Performer:
             elif type(effect) is Append:
                 ticket = effect.ticket
                 self._writer.submit(ticket, effect.changes)
+            elif type(effect) is Post:
+                self._post(effect.after, effect)
+            elif type(effect) is Settle:
+                self._post(ticket or self._last_ticket, effect)
             elif isinstance(effect, Broadcast):
                 data = encode(effect.frame)
                 for number in effect.to:
                     link = links.get(number)
                     if link is not None and link.broken is None:
                         self._put(link, data, 0, None)
+            elif isinstance(effect, Discard):
+                ending = (each for each in self._finishing if each.number == effect.to)
+                link = links.get(effect.to) or next(ending, None)
+                if link is not None:
+                    self._lost.extend(link.discard())
             elif isinstance(effect, Finish):
                 link = links.pop(effect.to, None)
                 if link is not None:
@@ -236,14 +247,19 @@ class Performer:
                 self._spawner.spawn(effect.ref, effect.kind, effect.prompt, effect.token)
             elif isinstance(effect, Reading):
                 self._reader.submit(effect)
-            elif isinstance(effect, Post) and (effect.after > self._committed or self._posts):
-                self._posts.append(effect)
             else:
                 self._directory.submit(effect)
         if ticket:
             self._last_ticket = ticket
             self._must_commit = True
         return ticket
+
+    def _post(self, after: int, effect: Post | Settle) -> None:
+        """Bring something to other machines behind a commit, in order."""
+        if after > self._committed or self._posts:
+            self._posts.append((after, effect))
+        else:
+            self._directory.submit(effect)
 
     def peers_told(self) -> None:
         """Tell the core what was heard of other machines."""
@@ -432,8 +448,8 @@ class Performer:
                 link.dirty = True
                 self._dirty.append(link)
         self._waiting.clear()
-        while self._posts and self._posts[0].after <= ticket:
-            self._directory.submit(self._posts.popleft())
+        while self._posts and self._posts[0][0] <= ticket:
+            self._directory.submit(self._posts.popleft()[1])
         self._perform(self._broker.committed(ticket, now), now)
 
     def _fail(self, failed: Failed, now: Instant) -> None:
@@ -445,9 +461,9 @@ class Performer:
                 self._dirty.append(link)
         self._waiting.clear()
         posts, self._posts = self._posts, deque()
-        for post in posts:
-            if post.after < failed.first:
-                self._directory.submit(post)
+        for after, effect in posts:
+            if after < failed.first:
+                self._directory.submit(effect)
         # Nothing that was appended is under way any more: tickets up to here are done with, one way or the other.
         self._committed = self._last_ticket
         self._uncharge(self._last_ticket)

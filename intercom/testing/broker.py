@@ -10,7 +10,7 @@ from intercom.client.workerjournal import WorkerJournal
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
 from intercom.core.connections import PeerCredentials
-from intercom.core.effects import Append, Broadcast, Destroy, Effect, Finish, Stop, WatchProcess, Write
+from intercom.core.effects import Append, Broadcast, Destroy, Discard, Effect, Finish, Stop, WatchProcess, Write
 from intercom.core.records import ReadBodies, ReadHistory, Reading, ReadJournal, StoreIdentity
 from intercom.errors import NoBroker, UsageError
 from intercom.limits import CONNECT_MS, KEY_BYTES, Limits
@@ -263,6 +263,9 @@ class MemoryBroker:
                 for number in effect.to:
                     if number in self._wires:
                         self._wires[number]._queue.append(Write(number, effect.frame))
+            elif isinstance(effect, Discard):
+                if (wire := self._wires.get(effect.to)) is not None:
+                    lost += [write.token for write in wire._drop() if write.token is not None]
             elif isinstance(effect, Finish):
                 self._wires[effect.to]._finishing = True
             elif isinstance(effect, Destroy):

@@ -1,9 +1,13 @@
 """Measure messages between two brokers against the bare engine between them, and what the engine costs local ones.
 
-Everything runs on this machine: a NATS server, two brokers that reach each other through it, and this process, which
-plays the sessions on raw sockets. The bare engine is used from this process too, with the client library that brokers
-use: published with acknowledgement, fetched by a pull consumer, acknowledged. Figures are medians over the
-repetitions; each repetition begins with new processes.
+Everything runs on this machine: a NATS server, brokers that reach each other through it, and this process, which plays
+the sessions on raw sockets. The bare engine is used from this process too, with the client library that brokers use:
+published with acknowledgement, fetched by a pull consumer, acknowledged. A bare round trip has two commits in it, one
+before each way, made by the store of a broker.
+
+What is compared takes turns in short blocks, whose order changes, after both sides have run for a while: so what else
+this machine does meets both alike. A ratio is the median of those of the blocks, a repetition begins with new
+processes, and a bound counts as reached, or missed, when it is in every repetition.
 """
 
 from __future__ import annotations
@@ -11,11 +15,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import sqlite3
 import struct
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -23,18 +27,27 @@ from typing import Any
 
 import msgspec
 
+from intercom.core.records import OperationRecord, OperationState, SaveOperation
+from intercom.paths import Paths
+from intercom.store.database import Store
 from scripts.bench import machine
+from scripts.bench.report import number
 from tests.support.brokers import BrokerProcess
 from tests.support.engines import NatsServer, one_server
 
 PAIRS = 8
 IN_FLIGHT = 16
 """Of each pair."""
-MESSAGES = 4_000
-ROUND_TRIPS = 400
-WARM_UP = 100
+MESSAGES = 2_000
+"""Of each side in a block."""
+ROUND_TRIPS = 50
+LOCAL_MESSAGES = 4_000
+BLOCKS = 12
+LOCAL_BLOCKS = 48
+"""Of each side in a repetition. Local messages are to differ by less than a block does from the next one."""
+WARM_S = 1.5
+"""How long each side runs before it is measured."""
 TEXT = "x" * 256
-LOCAL_MESSAGES = 40_000
 SEEN_AFTER_S = 1.0
 """Until everybody is known everywhere: that they come is not what is measured."""
 WAIT_S = 120.0
@@ -91,12 +104,12 @@ class Play:
         self._began: dict[str, float] = {}
         self.took: list[float] = []
 
-    async def enter(self, pairs: int, *, seen_after_s: float) -> None:
+    async def enter(self, pairs: int) -> None:
         """Register the sessions of so many pairs, and wait until senders can see recipients."""
         loop = asyncio.get_running_loop()
-        for number in range(pairs):
+        for pair in range(pairs):
             found = []
-            for place, name in zip(self._places, (f"from-{number}", f"to-{number}"), strict=True):
+            for place, name in zip(self._places, (f"from-{pair}", f"to-{pair}"), strict=True):
                 _, session = await loop.create_unix_connection(lambda: Session(self._take), str(place))
                 moment = int(time.time() * 1_000)
                 about = {"name": name, "cwd": "/", "model": "bench", "pid": os.getpid()}
@@ -108,18 +121,16 @@ class Play:
                 found.append((session, await self._ids.get()))
             self._senders.append((found[0][0], found[1][1]))
             self._of[found[1][0]] = found[0]
-        await asyncio.sleep(seen_after_s)
+        await asyncio.sleep(SEEN_AFTER_S)
 
-    async def one_way(self, messages: int, in_flight: int) -> float:
+    async def one_way(self, messages: int) -> float:
         """Send messages and wait for every outcome; return how many that were in a second."""
-        await self._run(WARM_UP, 1, self._send)
         began = time.perf_counter()
-        await self._run(messages, in_flight, self._send)
+        await self._run(messages, IN_FLIGHT, self._send)
         return messages / (time.perf_counter() - began)
 
     async def round_trips(self, count: int) -> float:
         """Ask and wait for the answer, one after the other; return the median in ms."""
-        await self._run(WARM_UP, 1, self._ask)
         self.took.clear()
         await self._run(count, 1, self._ask)
         return median(self.took) * 1_000
@@ -178,97 +189,109 @@ class Play:
             self._next(session, to)
 
     def leave(self) -> None:
-        """End all sessions."""
+        """End all sessions; raise if anything was refused."""
         for session in self._sessions:
             session.end()
+        if self.failures:
+            raise SystemExit(f"{len(self.failures)} messages failed: {self.failures[0]}")
 
 
 # --- the bare engine ------------------------------------------------------------------------------------
 
 
-async def bare_one_way(server: NatsServer) -> float:
-    """Publish with acknowledgement and consume with acknowledgement; return messages in a second."""
-    import nats
+class Bare:
+    """Use the engine without brokers: two connections, a stream, and a consumer at each end.
 
-    client = await nats.connect(server.url)
-    js = client.jetstream()
-    await js.add_stream(name="bare", subjects=["bare.>"], retention="workqueue")
-    consumer = await js.pull_subscribe("bare.a", durable="bare")
-    window = asyncio.Semaphore(PAIRS * IN_FLIGHT)
-    body = TEXT.encode()
+    Args:
+        server: of the engine.
+        directory: where the store lies whose commits are in a round trip.
+    """
 
-    async def publish() -> None:
-        try:
-            await js.publish("bare.a", body)
-        finally:
-            window.release()
+    def __init__(self, server: NatsServer, directory: Path) -> None:
+        self._url = server.url
+        self._store = Store.open(Paths(directory), int(time.time() * 1_000))
+        self._commits = 0
 
-    async def consume(count: int) -> None:
-        left = count
-        while left:
-            for message in await consumer.fetch(min(64, left), timeout=WAIT_S):
-                await message.ack()
-                left -= 1
+    async def enter(self) -> None:
+        """Connect, and make what is needed."""
+        import nats
 
-    async def run(count: int) -> float:
-        consuming = asyncio.create_task(consume(count))
+        self._near, self._far = await nats.connect(self._url), await nats.connect(self._url)
+        self._js, self._far_js = self._near.jetstream(), self._far.jetstream()
+        await self._js.add_stream(name="bare", subjects=["bare.>"], retention="workqueue")
+        self._back = await self._js.pull_subscribe("bare.a", durable="a")
+        self._there = await self._far_js.pull_subscribe("bare.b", durable="b")
+
+    async def leave(self) -> None:
+        """End the connections, and close the store."""
+        await self._near.close()
+        await self._far.close()
+        self._store.close()
+
+    async def one_way(self, messages: int) -> float:
+        """Publish with acknowledgement and consume with acknowledgement; return messages in a second."""
+        window = asyncio.Semaphore(PAIRS * IN_FLIGHT)
+        body = TEXT.encode()
+
+        async def publish() -> None:
+            try:
+                await self._js.publish("bare.b", body)
+            finally:
+                window.release()
+
+        async def consume() -> None:
+            left = messages
+            while left:
+                for message in await self._there.fetch(min(64, left), timeout=WAIT_S):
+                    await message.ack()
+                    left -= 1
+
         began = time.perf_counter()
+        consuming = asyncio.create_task(consume())
         publishing = []
-        for _ in range(count):
+        for _ in range(messages):
             await window.acquire()
             publishing.append(asyncio.create_task(publish()))
         await asyncio.gather(*publishing, consuming)
-        return count / (time.perf_counter() - began)
+        return messages / (time.perf_counter() - began)
 
-    await run(WARM_UP)
-    found = await run(MESSAGES)
-    await client.close()
-    return found
+    async def round_trips(self, count: int) -> float:
+        """Commit, bring a message there, commit, and bring another back, all acknowledged; return the median in ms."""
+        body, took = TEXT.encode(), []
 
+        async def answer() -> None:
+            for _ in range(count):
+                [message] = await self._there.fetch(1, timeout=WAIT_S)
+                self._commit()
+                await self._far_js.publish("bare.a", body)
+                await message.ack()
 
-async def bare_round_trip(server: NatsServer) -> float:
-    """Bring a message there and another back, both acknowledged; return the median in ms."""
-    import nats
-
-    client, other = await nats.connect(server.url), await nats.connect(server.url)
-    js, far = client.jetstream(), other.jetstream()
-    await js.add_stream(name="trip", subjects=["trip.>"], retention="workqueue")
-    back, there = await js.pull_subscribe("trip.a", durable="a"), await far.pull_subscribe("trip.b", durable="b")
-    body, took = TEXT.encode(), []
-
-    async def answer() -> None:
-        for _ in range(WARM_UP + ROUND_TRIPS):
-            [message] = await there.fetch(1, timeout=WAIT_S)
-            await far.publish("trip.a", body)
+        answering = asyncio.create_task(answer())
+        for _ in range(count):
+            began = time.perf_counter()
+            self._commit()
+            await self._js.publish("bare.b", body)
+            [message] = await self._back.fetch(1, timeout=WAIT_S)
+            took.append(time.perf_counter() - began)
             await message.ack()
+        await answering
+        return median(took) * 1_000
 
-    answering = asyncio.create_task(answer())
-    for _ in range(WARM_UP + ROUND_TRIPS):
-        began = time.perf_counter()
-        await js.publish("trip.b", body)
-        [message] = await back.fetch(1, timeout=WAIT_S)
-        took.append(time.perf_counter() - began)
-        await message.ack()
-    await answering
-    await client.close()
-    await other.close()
-    return median(took[WARM_UP:]) * 1_000
-
-
-def two_commits(directory: Path) -> float:
-    """Return the median time that two commits take on this disk, in ms."""
-    database = sqlite3.connect(directory / "commits.db", isolation_level=None)
-    database.execute("PRAGMA journal_mode=WAL")
-    database.execute("PRAGMA synchronous=FULL")
-    database.execute("CREATE TABLE t (number INTEGER PRIMARY KEY, text TEXT)")
-    took = []
-    for _ in range(ROUND_TRIPS):
-        began = time.perf_counter()
-        for _ in range(2):
-            database.execute("INSERT INTO t (text) VALUES (?)", (TEXT,))
-        took.append(time.perf_counter() - began)
-    database.close()
-    return median(took) * 1_000
+    def _commit(self) -> None:
+        """Make a row durable that says that a message was reserved."""
+        self._commits += 1
+        row = OperationRecord(
+            number=self._commits,
+            message_id=os.urandom(16).hex(),
+            state=OperationState.RESERVED,
+            signature=os.urandom(32),
+            sender="session:a",
+            target="session:b",
+            sender_session="a",
+            recipient_session="b",
+            reserved_at=int(time.time() * 1_000),
+        )
+        self._store.commit([(self._commits, (SaveOperation(row),))])
 
 
 # --- one repetition -------------------------------------------------------------------------------------
@@ -278,20 +301,25 @@ class Homes:
     """Hold an engine and brokers in fresh homes."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
         self.server = one_server(directory / "nats")
         self._brokers: list[BrokerProcess] = []
         key = directory / "mesh.key"
         key.write_bytes(bytes(range(32)))
         key.chmod(0o600)
 
+    def home(self, name: str) -> Path:
+        """Make a directory."""
+        home = self.directory / name
+        home.mkdir(mode=0o700)
+        return home
+
     def broker(self, name: str, *, is_joined: bool = True) -> BrokerProcess:
         """Start a broker, and wait until it is in the cluster when it is to be."""
-        home = self._directory / name
-        home.mkdir(mode=0o700)
+        home = self.home(name)
         if is_joined:
             (home / "intercom.toml").write_text(
-                f'[cluster]\nurl = "{self.server.url}"\nkey_file = "{self._directory}/mesh.key"\nnode = "{name}"\n'
+                f'[cluster]\nurl = "{self.server.url}"\nkey_file = "{self.directory}/mesh.key"\nnode = "{name}"\n'
             )
         broker = BrokerProcess(home, apart=True)
         self._brokers.append(broker)
@@ -307,85 +335,130 @@ class Homes:
         self.server.close()
 
 
-async def played(near: Path, far: Path, pairs: int, work: Callable[[Play], Awaitable[float]]) -> float:
-    """Do something with sessions on two brokers; raise if anything was refused."""
-    play = Play(near, far)
-    await play.enter(pairs, seen_after_s=SEEN_AFTER_S)
-    found = await work(play)
-    play.leave()
-    if play.failures:
-        raise SystemExit(f"{len(play.failures)} messages failed: {play.failures[0]}")
+Block = Callable[[], Awaitable[float]]
+Pair = tuple[float, float]
+"""What one block gave: ours, and what it is compared with."""
+
+
+async def in_turns(ours: Block, theirs: Block, blocks: int) -> list[Pair]:
+    """Let two sides run alone for a while, then in blocks by turns; return what these gave."""
+    for side in (ours, theirs):
+        until = time.perf_counter() + WARM_S
+        while time.perf_counter() < until:
+            await side()
+    found = []
+    for place in range(blocks):
+        if place % 2:
+            found.append((await ours(), await theirs()))
+        else:
+            other = await theirs()
+            found.append((await ours(), other))
     return found
 
 
-def repetition(directory: Path, number: int) -> dict[str, float]:
-    """Measure everything once; what is compared changes its order with the number."""
-    homes = Homes(directory)
-    try:
-        one, other, alone = homes.broker("one"), homes.broker("other"), homes.broker("alone", is_joined=False)
-        works: list[tuple[str, Callable[[], float]]] = [
-            ("remote one-way", lambda: _go(one, other, PAIRS, lambda play: play.one_way(MESSAGES, IN_FLIGHT))),
-            ("bare one-way", lambda: asyncio.run(bare_one_way(homes.server))),
-            ("remote round trip", lambda: _go(one, other, 1, lambda play: play.round_trips(ROUND_TRIPS))),
-            ("bare round trip", lambda: asyncio.run(bare_round_trip(homes.server))),
-            ("two commits", lambda: two_commits(directory)),
-            ("local, joined", lambda: _go(one, one, PAIRS, lambda play: play.one_way(LOCAL_MESSAGES, IN_FLIGHT))),
-            ("local, alone", lambda: _go(alone, alone, PAIRS, lambda play: play.one_way(LOCAL_MESSAGES, IN_FLIGHT))),
-        ]
-        return {name: work() for name, work in (works if number % 2 else reversed(works))}
-    finally:
-        homes.close()
+async def across(homes: Homes) -> dict[str, list[Pair]]:
+    """Compare what crosses between two brokers with the bare engine."""
+    near, far = homes.broker("near"), homes.broker("far")
+    bare = Bare(homes.server, homes.home("bare"))
+    await bare.enter()
+    found: dict[str, list[Pair]] = {}
+    many = Play(near.socket, far.socket)
+    await many.enter(PAIRS)
+    found["one-way"] = await in_turns(lambda: many.one_way(MESSAGES), lambda: bare.one_way(MESSAGES), BLOCKS)
+    many.leave()
+    one = Play(near.socket, far.socket)
+    await one.enter(1)
+    found["round trip"] = await in_turns(
+        lambda: one.round_trips(ROUND_TRIPS), lambda: bare.round_trips(ROUND_TRIPS), BLOCKS
+    )
+    one.leave()
+    await bare.leave()
+    return found
 
 
-def _go(one: BrokerProcess, other: BrokerProcess, pairs: int, work: Callable[[Play], Awaitable[float]]) -> float:
-    return asyncio.run(played(one.socket, other.socket, pairs, work))
+async def local(homes: Homes) -> dict[str, list[Pair]]:
+    """Compare a broker that is in a cluster with one that is in none, both as new and as busy as the other."""
+    homes.broker("peer")
+    joined, alone = homes.broker("joined"), homes.broker("alone", is_joined=False)
+    plays = [Play(broker.socket, broker.socket) for broker in (joined, alone)]
+    for play in plays:
+        await play.enter(PAIRS)
+    first, second = (lambda play=play: play.one_way(LOCAL_MESSAGES) for play in plays)
+    found = await in_turns(first, second, LOCAL_BLOCKS)
+    for play in plays:
+        play.leave()
+    return {"local": found}
+
+
+def repetition(directory: Path) -> dict[str, list[Pair]]:
+    """Measure everything once."""
+    found: dict[str, list[Pair]] = {}
+    for scene in (across, local):
+        place = directory / scene.__name__
+        place.mkdir()
+        with closing(Homes(place)) as homes:
+            found |= asyncio.run(scene(homes))
+    return found
 
 
 # --- what is said ---------------------------------------------------------------------------------------
 
 
-def lines(results: list[dict[str, float]]) -> list[str]:
+class Compared(msgspec.Struct, frozen=True):
+    """Hold what one repetition gave of one measure."""
+
+    ours: float
+    theirs: float
+    ratio: float
+
+
+def compared(pairs: Sequence[Pair]) -> Compared:
+    """Return the medians of blocks, and that of their ratios."""
+    ours, theirs = zip(*pairs, strict=True)
+    return Compared(median(ours), median(theirs), median(our / their for our, their in pairs))
+
+
+def verdict(ratios: Sequence[float], bound: float, *, is_most: bool = False) -> str:
+    """Return whether a bound is reached: in every repetition, in none, or in how many of them."""
+    reached = sum(ratio <= bound if is_most else ratio >= bound for ratio in ratios)
+    if 0 < reached < len(ratios):
+        return f"not settled, reached in {reached} of {len(ratios)} repetitions"
+    return "reached" if reached else "missed"
+
+
+TITLES = {
+    "one-way": (
+        f"between machines, {PAIRS} pairs, {IN_FLIGHT} in flight each, messages/s with their outcome",
+        f"JetStream, {PAIRS * IN_FLIGHT} in flight",
+    ),
+    "round trip": (
+        "between machines, question and answer, ms, p50",
+        "JetStream there and back with two commits",
+    ),
+    "local": (f"on one machine in a cluster, {PAIRS} pairs, {IN_FLIGHT} in flight each, messages/s", "in none"),
+}
+"""What is measured, and what it is compared with."""
+
+
+def spread(values: Sequence[float]) -> str:
+    """Return the median with the lowest and the highest."""
+    return f"{number(median(values))} ({number(min(values))} to {number(max(values))})"
+
+
+def lines(results: Sequence[dict[str, Compared]]) -> list[str]:
     """Return the table and whether each bound is reached."""
-    middle = {name: median(result[name] for result in results) for name in results[0]}
-    spread = {name: (min(r[name] for r in results), max(r[name] for r in results)) for name in results[0]}
-
-    def row(title: str, ours: str, theirs: str, ratio: float, bound: str, is_reached: bool) -> str:
-        low, high = spread[ours]
-        said = f"{middle[ours]:,.4g} ({low:,.4g} to {high:,.4g})"
-        return f"| {title} | {said} | {theirs} | {ratio:.2f} × | {bound}: {'reached' if is_reached else 'missed'} |"
-
-    one_way = middle["remote one-way"] / middle["bare one-way"]
-    engine_ms = middle["bare round trip"] + middle["two commits"]
-    trip = middle["remote round trip"] / engine_ms
-    local = median(result["local, joined"] / result["local, alone"] for result in results)
-    return [
+    found = [
         "| measured | intercom | beside | ratio | must |",
         "| --- | --- | --- | --- | --- |",
-        row(
-            f"between machines, {PAIRS} pairs, {IN_FLIGHT} in flight each, messages/s with their outcome",
-            "remote one-way",
-            f"{middle['bare one-way']:,.4g} JetStream, {PAIRS * IN_FLIGHT} in flight",
-            one_way,
-            f"at least {MUST['one-way']} ×",
-            one_way >= MUST["one-way"],
-        ),
-        row(
-            "between machines, question and answer, ms, p50",
-            "remote round trip",
-            f"{middle['bare round trip']:.2f} JetStream there and back and {middle['two commits']:.2f} for two commits",
-            trip,
-            f"at most {MUST['round trip']:g} ×",
-            trip <= MUST["round trip"],
-        ),
-        row(
-            f"on one machine in a cluster, {PAIRS} pairs, {IN_FLIGHT} in flight each, messages/s",
-            "local, joined",
-            f"{middle['local, alone']:,.4g} in none",
-            local,
-            f"at least {MUST['local']} ×",
-            local >= MUST["local"],
-        ),
     ]
+    for name, (title, beside) in TITLES.items():
+        each = [result[name] for result in results]
+        ratios = [one.ratio for one in each]
+        is_most = name == "round trip"
+        must = f"at {'most' if is_most else 'least'} {MUST[name]:g} ×: {verdict(ratios, MUST[name], is_most=is_most)}"
+        ours, theirs = spread([one.ours for one in each]), spread([one.theirs for one in each])
+        found.append(f"| {title} | {ours} | {theirs} {beside} | {spread(ratios)} × | {must} |")
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -396,11 +469,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help=f"default {REPETITIONS}")
     options = parser.parse_args(arguments)
     results = []
-    for number in range(options.repetitions):
+    for place in range(options.repetitions):
         with TemporaryDirectory(prefix="ic-", dir="/tmp", ignore_cleanup_errors=True) as directory:
-            results.append(repetition(Path(directory), number))
-        told = ", ".join(f"{name} {value:,.4g}" for name, value in sorted(results[-1].items()))
-        print(f"# {number + 1}/{options.repetitions} {told}", file=sys.stderr, flush=True)
+            results.append({name: compared(pairs) for name, pairs in repetition(Path(directory)).items()})
+        told = ", ".join(
+            f"{name} {number(one.ours)} by {number(one.theirs)} is {one.ratio:.2f}" for name, one in results[-1].items()
+        )
+        print(f"# {place + 1}/{options.repetitions} {told}", file=sys.stderr, flush=True)
     print("\n".join(lines(results)))
     print()
     print(

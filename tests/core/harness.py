@@ -17,6 +17,7 @@ from intercom.core.effects import (
     Append,
     Broadcast,
     Destroy,
+    Discard,
     Effect,
     Finish,
     ForgetProcess,
@@ -263,6 +264,8 @@ class World:
                 case Broadcast(numbers, frame):
                     for number in numbers:
                         self._put(Write(number, frame), lost)
+                case Discard(number):
+                    lost.extend(self._drop(number))
                 case Finish(number):
                     self.open.remove(number)
                     self.finished.add(number)

@@ -301,6 +301,32 @@ def test_a_token_that_was_never_committed_opens_nothing() -> None:
     assert "addressToken" in holder(world, "bob").registered
 
 
+@pytest.mark.parametrize("leaves", [False, True])
+def test_who_could_not_be_recorded_hears_nothing_but_that(leaves: bool) -> None:
+    """Protocol 4.1: `registered` or a refusal comes first, whatever was written behind it meanwhile."""
+    world = World()
+    sender = world.register("a")
+    world.auto = False
+    conn = world.connect(PEER)
+    request = {
+        "session": {**INFO, "name": "bob"},
+        "acknowledgesReceipt": True,
+        "features": list(AGENT),
+        "clientProtocolVersion": "1.0",
+        "kind": "custom",
+        "address": {"name": "bob"},
+    }
+    world.send(conn, type="register", **request)
+    world.send(world.connect(PEER), type="register", session={**INFO, "name": "c"})
+    sender.message("bob", "m1")
+    if leaves:
+        world.send(conn, type="unregister")
+    world.fail_commit()
+    world.settle()
+    assert types(world.got(conn)) == ([] if leaves else ["registration_failed"])
+    assert answers(sender.got())[0]["type"] == "delivery_failed"
+
+
 def test_a_reply_to_a_command_that_has_ended_reaches_its_mailbox() -> None:
     """Design section 7, Identity of a command: later replies reach whoever acts under the address."""
     world = World()

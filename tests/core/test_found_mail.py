@@ -98,10 +98,11 @@ def test_a_reattach_that_could_not_be_recorded_is_answered() -> None:
     sender, target = away(world)
     world.auto = False
     back = reattach(world, target)
+    world.send(world.connect(PEER), type="register", session={**INFO, "name": "c"})
     world.fail_commit()
     world.settle()
-    refused = only(back.got(), "request_failed")
-    assert (refused["code"], refused["retryable"]) == ("not_recorded", True)
+    (refused,) = back.got()
+    assert (refused["type"], refused["code"], refused["retryable"]) == ("request_failed", "not_recorded", True)
     assert back.conn in world.finished and world.broker.away_count == 1
     world.auto = True
     assert reattach(world, target).first[0]["type"] == "session_reattached"

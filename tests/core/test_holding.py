@@ -289,6 +289,20 @@ def test_the_whole_decision_is_made_again() -> None:
     assert reason(writer.got()) == reasons.TERMINAL
 
 
+@pytest.mark.parametrize("spare_ms", [-1, 0, 1])
+def test_the_time_that_a_send_is_held_counts_for_how_long_it_is_valid(spare_ms: int) -> None:
+    """protocol 9.5.5: it counts from the send."""
+    family = Family()
+    family.reserve()
+    writer = family.sender()
+    assert types(writer.message(CHILD, "m1", extra={**UNDERSTANDS, "validFor": 1_000 + spare_ms})) == ["send_held"]
+    family.world.pass_time(1_000)
+    child = family.child()
+    assert ids(child.first + child.got()) == (["m1"] if spare_ms > 0 else [])
+    [answer] = answers(writer.got())
+    assert answer.get("reason") == (None if spare_ms > 0 else reasons.TOO_LATE)
+
+
 def test_an_alias_finds_the_child_under_its_new_id() -> None:
     """protocol 6.11: dispatch to the restored session's id, the original wording stays the identity"""
     family = Family()

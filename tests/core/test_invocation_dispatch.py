@@ -311,6 +311,23 @@ def test_a_hand_over_whose_lease_could_not_be_recorded_is_made_later() -> None:
     assert len(ids(builder)) == 1
 
 
+def test_a_lease_ends_in_time_whatever_becomes_of_the_time_of_day() -> None:
+    """FE 3.6: a job is handed over again once its lease is over; promises "the clock is moved"."""
+    world = World()
+    asker, builder = invoker(world), hired(world)
+    token = builder.registered["addressToken"]
+    invoke(asker)
+    world.auto = False
+    world.pass_time(LIMITS.push_receipt_ms)
+    assert world.appends, "what was not confirmed goes into the mailbox"
+    world.fail_commit()
+    world.auto = True
+    world.wall -= 3_600_000
+    builder.leave()
+    world.pass_time(LIMITS.job_lease_ms + 2 * LIMITS.job_retry_ms)
+    assert len(ids(hired(world, token=token))) == 1
+
+
 @pytest.mark.parametrize("what", ["fails", "lost", "ended"])
 def test_a_task_that_cannot_be_read(what: str) -> None:
     """FE 3.6: tried again, given up, or over by then"""

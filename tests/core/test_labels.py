@@ -117,6 +117,12 @@ def test_a_harness_that_does_not_fit_is_overlooked() -> None:
     assert resolve("@builder#claude", [one]).candidate == one
 
 
+def test_an_address_of_which_two_machines_tell_is_one() -> None:
+    """protocol 6.13: while it moves both do; the one that told of it last is asked."""
+    there = [here("1", is_address=True, is_local=False, node=node) for node in ("laptop", "studio")]
+    assert resolve("@builder", there).candidate == there[1]
+
+
 def test_a_model_that_does_not_fit_names_who_is_there() -> None:
     """FE 3.4: a model mismatch names the candidates."""
     one = here("1", model="opus")

@@ -310,6 +310,21 @@ def test_a_forwarded_message_is_an_ordinary_send_from_then_on() -> None:
     assert [row.state for row in world.disk.operations.values()] == ["accepted"]
 
 
+@pytest.mark.parametrize("spare_ms", [-1, 0, 1])
+def test_the_time_that_an_owner_takes_counts_for_how_long_a_message_is_valid(spare_ms: int) -> None:
+    """protocol 9.5.5: it counts from the send."""
+    world = World()
+    owner, sender, stage_session = owned_world(world)
+    world.auto = True
+    sender.message(path("st-1"), "m", extra={"validFor": 1_000 + spare_ms})
+    request = asked(owner)
+    world.pass_time(1_000)
+    decide(owner, request, "forward", target=path("st-1"))
+    assert stage_session.texts() == (["x"] if spare_ms > 0 else [])
+    [answer] = answers(sender.got())
+    assert answer.get("reason") == (None if spare_ms > 0 else reasons.TOO_LATE)
+
+
 def owned_world(world: World) -> tuple[Client, Client, Client]:
     """Return owner, sender and live stage of a world that does nothing by itself."""
     world.auto = True

@@ -7,17 +7,18 @@ from typing import Any
 import pytest
 from msgspec import Raw
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from intercom.core.letters import SEND, SendLetter
 from intercom.core.peer_records import RemoteName
-from intercom.core.records import Arrived, PeerLost, PeerSeen
+from intercom.core.records import Arrived, PeerLost, PeerSeen, Post
 from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.cluster import IDS, Cluster
 from tests.core.harness import INFO, Client, answers, only, reason
 from tests.core.mail import enter
 from tests.core.test_abroad import asked, client, confirm, message_in
-from tests.core.test_homes import AWAY, asker, claim, send
+from tests.core.test_homes import AWAY, asker, claim, holder, send
 from tests.core.work import WORKER, coordinator, push, reply, report
 
 LIMITS = Limits()
@@ -113,6 +114,91 @@ def test_who_was_asked_elsewhere_and_will_not_answer_any_more_is_told_of() -> No
     frame = message_in(alice.got())
     assert (frame["message"]["replyTo"], frame["message"]["replyError"]) == ("q", reasons.TERMINAL)
     assert frame["from"]["name"] == "bob"
+
+
+# --- one address is one target --------------------------------------------------------------------------
+
+
+def holder_of(session_id: str, broker: str = "c", name: str = "bob", *, is_old: bool = False) -> RemoteName:
+    """Return a session that holds the address ``bob``, as its broker tells others of it."""
+    place = None if is_old else ("default", "bob")
+    return name_of(session_id, name, broker, is_address=True, address=place, home_group="default")
+
+
+def reaches(cluster: Cluster, sender: Client, to: str, whom: Client, number: int = 1) -> bool:
+    """Tell whether a message comes to somebody."""
+    assert answers(sender.message(to, f"m{number}", f"m{number}", extra=AWAY)) == []
+    cluster.run()
+    return whom.texts() == [f"m{number}"]
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_name_means_who_holds_the_address_here_while_an_earlier_holder_is_still_told_of(is_old: bool) -> None:
+    """protocol 6.13: an address has one holder; of a broker that does not say which one is held, its group says so."""
+    cluster = Cluster("abc")
+    alice = asker(cluster)
+    bob = holder(cluster, "a")
+    cluster["a"].peer_told(PeerSeen(IDS["c"], "c", None, (holder_of("old", is_old=is_old),), 1))
+    assert set(listed(cluster, alice)) == {("bob", "c"), ("bob", None)}, "both are told of"
+    assert reaches(cluster, alice, "bob", bob)
+
+
+def test_a_name_means_the_newest_of_whom_others_tell_that_it_holds_an_address_at_home_here() -> None:
+    """protocol 6.13: that its home has moved is told in a moment."""
+    cluster = Cluster("abc")
+    alice, bob = asker(cluster), holder(cluster, "a")
+    bob.leave()
+    cluster.run(LIMITS.announce_ms)
+    for broker in "bc":
+        cluster["a"].peer_told(PeerSeen(IDS[broker], broker, None, (holder_of(f"at-{broker}", broker),), 1))
+    assert answers(alice.message("bob", "m1", extra=AWAY)) == []
+    assert [work.peer for work in cluster["a"].peer_work if isinstance(work, Post)] == [IDS["c"]]
+
+
+def test_namesakes_that_hold_addresses_of_two_groups_are_still_two() -> None:
+    """protocol 4.8 E5: never guess."""
+    cluster = Cluster("abc")
+    alice = asker(cluster)
+    holder(cluster, "a")
+    other = name_of("x", "bob", is_address=True, address=("team", "bob"))
+    cluster["a"].peer_told(PeerSeen(IDS["c"], "c", None, (other,), 1))
+    assert "Multiple sessions named" in reason(alice.message("bob", "m1"))
+
+
+def test_who_goes_by_the_name_and_holds_another_address_does_not_hold_the_name() -> None:
+    """protocol 6.2: whoever holds the address of a name has more of it than others who call themselves so."""
+    cluster = Cluster("abc")
+    alice, bob = asker(cluster), holder(cluster, "a")
+    other = name_of("x", "bob", is_address=True, address=("default", "robert"))
+    cluster["a"].peer_told(PeerSeen(IDS["c"], "c", None, (other,), 1))
+    assert reaches(cluster, alice, "bob", bob)
+
+
+def test_of_two_of_whom_a_broker_tells_that_they_hold_an_address_the_newer_one_is_there() -> None:
+    """protocol 6.13: that the earlier one has left is told a moment later; nobody comes or goes again for it."""
+    cluster = Cluster("abc")
+    alice = asker(cluster)
+    seen = (holder_of("old"),)
+    cluster["a"].peer_told(PeerSeen(IDS["c"], "c", None, seen, 1))
+    alice.got()
+    for status in ("idle", "busy"):
+        newer = replace(holder_of("new"), session=encode({**INFO, "id": "new", "name": "bob", "status": status}))
+        cluster["a"].peer_told(PeerSeen(IDS["c"], "c", None, (*seen, newer), 1))
+    came = [(frame["type"], frame.get("sessionId") or frame["session"]["id"]) for frame in alice.got()]
+    assert sorted(came) == [("presence_update", "new"), ("session_joined", "new"), ("session_left", "old")]
+    assert listed(cluster, alice) == [("bob", "c")]
+
+
+def test_who_held_an_address_elsewhere_before_does_not_take_it_from_whoever_holds_it_at_its_home() -> None:
+    """protocol 6.13: what a third machine still says of it changes nothing."""
+    cluster = Cluster("abc")
+    alice, bob = asker(cluster), holder(cluster, "b")
+    assert listed(cluster, alice) == [("bob", "b")]
+    cluster["a"].peer_told(PeerSeen(IDS["c"], "c", None, (holder_of("old"),), 1))
+    assert ("bob", "b") in listed(cluster, alice)
+    assert reaches(cluster, alice, "bob", bob)
+    cluster["a"].peer_told(PeerSeen(IDS["c"], "c", None, (), 1))
+    assert listed(cluster, alice) == [("bob", "b")]
 
 
 # --- who is known by what it sent -----------------------------------------------------------------------

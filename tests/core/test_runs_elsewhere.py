@@ -136,6 +136,24 @@ def test_a_live_stage_elsewhere_gets_it_and_answers() -> None:
     assert [row["lifecycle"] for row in scene.rows()] == ["pending"]
 
 
+@pytest.mark.parametrize("spare_ms", [0, 1])
+def test_the_time_that_an_owner_elsewhere_takes_counts_for_how_long_a_message_is_valid(spare_ms: int) -> None:
+    """9.5.5, 6.13.2: it counts from the send, over the engine and over what the owner takes."""
+    scene = Scene()
+    session = scene.live()
+    session.got()
+    scene.sender.message(path("st-1"), "m1", extra={"validFor": 1_000 + spare_ms})
+    scene.run(400)
+    request = asked(scene.host)
+    scene.run(600)
+    decide(scene.host, request, "forward", target=path("st-1"))
+    scene.run(0)
+    assert session.texts() == (["x"] if spare_ms else [])
+    if spare_ms:
+        session.write("received", messageId="m1")
+    assert only(scene.told()).get("reason") == (None if spare_ms else reasons.TOO_LATE)
+
+
 def stage_of(scene: Scene, stage_id: str) -> str | None:
     """Return the session of a live stage as the other broker is told of it."""
     [route] = [each for each in scene.cluster.nodes["b"].shared.values() if isinstance(each, RemoteRoute)]

@@ -319,6 +319,61 @@ def test_a_step_that_cannot_be_recorded_takes_no_other_of_its_session_with_it() 
     assert frame["message"]["flowDispatch"]["dispatchId"] == "d"
 
 
+def test_what_an_attempt_has_come_to_is_said_though_what_followed_could_not_be_recorded() -> None:
+    """12.11.4, design 3.6: nobody else would ask again before it sees this broker anew."""
+    play = Between()
+    play.begin("one")
+    [_] = play.dispatches()
+    b = play.cluster["b"]
+    b.auto = False
+    play.worker.write("unregister")
+    assert len(b.appends) > 1, "that it is gone, and then what becomes of its message"
+    b.commit(1)
+    b.fail_commit()
+    b.auto = True
+    b.settle()
+    play.run(LIMITS.receipt_wait_ms)
+    assert play.states()[1] == ["ambiguous"]
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_that_a_session_is_free_is_said_though_something_could_not_be_recorded(final: bool) -> None:
+    """12.11.3, design 3.6: who is in line is told once more, unless nothing can be recorded any more."""
+    play = Between("abc")
+    play.begin("one")
+    dispatch_id = play.take()
+    other = play.coordinator("c", "other boss")
+    play.run(LIMITS.announce_ms)
+    play.begin("one", flow_id="g", by=other)
+    b = play.cluster["b"]
+    b.auto = False
+    play.write(play.worker, "flow_report", dispatchId=dispatch_id, outcome="completed", summary="done")
+    b.fail_commit(final=final)
+    play.cluster.run()
+    states = [decode(post.body)["state"] for post in play.cluster.posts if post.kind == DISPATCHED]
+    assert states.count("free") == (0 if final else 1)
+    if not final:
+        b.auto = True
+        b.settle()
+        assert play.report(dispatch_id)["stepState"] == "completed"
+        play.run(MINUTE_MS)
+        assert play.report(play.take())["stepState"] == "completed"
+        assert play.states("g", other) == ("completed", ["completed"])
+
+
+def test_how_an_attempt_is_that_could_not_be_stored_is_said_by_nobody() -> None:
+    """12.11.1, design 3.6: its letter comes again, and is judged then."""
+    play = Between()
+    b = play.cluster["b"]
+    b.auto = False
+    play.cluster.post(play.cluster.nodes["a"], Post(1, IDS["b"], DISPATCH, "d", "brought", encode(step_for(play))))
+    play.run()
+    play.worker.write("unregister")
+    b.fail_commit()
+    play.cluster.run()
+    assert play.posted(DISPATCHED) == 0
+
+
 def test_who_follows_a_worker_is_told_of_a_step_of_a_flow_elsewhere() -> None:
     """12.9: here it concerns its worker, live and out of the journal, with the broker of its flow."""
     play = Between("abc")

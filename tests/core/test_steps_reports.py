@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from intercom.limits import MINUTE_MS, Limits
 from tests.core.flow_play import TODO_WORKER, gated, todo
 from tests.core.flows_between import Between
+from tests.core.harness import INFO
+from tests.core.mail import AGENT
 
 LIMITS = Limits()
 WAIT = LIMITS.receipt_wait_ms
@@ -185,5 +188,63 @@ def test_a_report_whose_text_is_not_recorded_yet_is_not_taken_for_lost() -> None
     b.auto = True
     b.settle()
     assert play.answer(play.worker, asked)["state"] == "stored"
+    play.run(MINUTE_MS)
+    assert play.states() == ("completed", ["completed"])
+
+
+def fail_its_append(play: Between, request: Callable[[], str]) -> str:
+    """Let the broker of the worker not record what a request asks for; return the id of that."""
+    b = play.cluster["b"]
+    b.auto = False
+    asked = request()
+    b.fail_commit()
+    b.auto = True
+    b.settle()
+    return asked
+
+
+@pytest.mark.parametrize("has_left", [False, True])
+def test_a_report_that_could_not_be_stored_is_not_said_to_be(has_left: bool) -> None:
+    """12.11.5, design 3.6: it is refused at once, and may be made again; nobody hears of it who has left."""
+    play = Between()
+    play.begin("one")
+    dispatch_id = play.take()
+
+    def reported() -> str:
+        members = {"dispatchId": dispatch_id, "outcome": "completed", "summary": "done"}
+        asked = play.write(play.worker, "flow_report", **members)
+        if has_left:
+            play.worker.leave()
+        return asked
+
+    asked = fail_its_append(play, reported)
+    if has_left:
+        play.worker = play.back(play.worker)
+    else:
+        answer = play.answer(play.worker, asked)
+        assert (answer["code"], answer["retryable"]) == ("not_recorded", True)
+    play.run(WAIT)
+    assert not play.is_answered(play.worker, asked) and play.states()[1] == ["awaiting_result"]
+    assert play.report(dispatch_id)["stepState"] == "completed"
+
+
+def test_a_report_that_is_stored_is_brought_though_something_else_could_not_be_recorded() -> None:
+    """12.11.5, design 3.6: what fails is of somebody else."""
+    play = Between()
+    play.begin("one")
+    dispatch_id = play.take()
+    play.cluster.nodes["a"].is_cut = True
+    assert play.report(dispatch_id, ms=WAIT)["state"] == "stored"
+    b = play.cluster["b"]
+    b.auto = False
+    granted = {"features": list(AGENT), "clientProtocolVersion": "1.0", "acknowledgesReceipt": True, "kind": "custom"}
+    b.send(b.connect(), type="register", session={**INFO, "name": "other"}, returnAddress="other", **granted)
+    assert b.appends
+    asked = fail_its_append(
+        play,
+        lambda: play.write(play.worker, "flow_report", dispatchId=dispatch_id, outcome="completed", summary="done"),
+    )
+    assert not play.is_answered(play.worker, asked)
+    play.cluster.nodes["a"].is_cut = False
     play.run(MINUTE_MS)
     assert play.states() == ("completed", ["completed"])

@@ -638,6 +638,42 @@ def test_a_task_waits_here_for_a_machine_that_took_its_address_and_is_away() -> 
     scene.is_done_at(there)
 
 
+@pytest.mark.parametrize("by", ["a", "c"])
+@pytest.mark.parametrize("returns", [True, False])
+def test_a_task_that_follows_its_address_waits_for_a_machine_as_long_as_mail_does(
+    monkeypatch: pytest.MonkeyPatch, by: str, returns: bool
+) -> None:
+    """13.7: it waited for the address before, and goes on waiting for it where that is at home and is away now."""
+    scene = Scene(by)
+    scene.leave()
+    scene.ask()
+    cluster, bring = scene.cluster, scene.cluster.post
+
+    def bring_or_lose(node: Node, post: Post) -> None:
+        if post.kind != INVOKE or cluster.nodes["b"].is_cut:
+            bring(node, post)
+        else:
+            cluster.cut("b")
+
+    monkeypatch.setattr(cluster, "post", bring_or_lose)
+    scene.hold("b").leave()
+    assert cluster.nodes["b"].is_cut
+    monkeypatch.undo()
+    cluster.nodes["b"].queue.clear()
+    scene.run(LIMITS.peer_window_ms)
+    scene.run(LIMITS.peer_absent_ms)
+    assert scene.state() == "queued"
+    if returns:
+        cluster.join("b")
+        there = scene.hold("b")
+        assert texts(there) == ["build it"]
+        scene.is_done_at(there)
+    else:
+        scene.run(LIMITS.mail_ttl_ms)
+        found = run_of(scene.asker)
+        assert (found["state"], found["reconciled"]) == ("failed", True) and "b was not reached with" in found["error"]
+
+
 def test_a_task_that_was_let_go_and_is_not_wanted_any_more_is_over() -> None:
     """FE 3.4 Cancel: nobody has it, so nobody is given it."""
     scene = Scene("c")

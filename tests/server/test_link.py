@@ -207,6 +207,18 @@ def test_frames_of_a_failed_commit_are_dropped_and_others_stay(pair: Pair) -> No
     assert pair.received() == frame(b"3") + frame(b"0")
 
 
+def test_discarded_frames_are_lost_but_for_the_rest_of_one_that_was_begun(pair: Pair) -> None:
+    pair.link.put(frame(b"1"), 0, "whole")
+    assert list(pair.link.discard()) == ["whole"]
+    assert (pair.link.unsent, pair.link.has_output) == (0, False)
+    pair.fill("in part")
+    pair.link.flush(0)
+    pair.link.put(frame(b"2"), 0, "behind")
+    pair.link.put(frame(b"3"), 9, None)
+    assert list(pair.link.discard()) == ["behind"]
+    assert pair.link.has_output and pair.link.unsent > 0
+
+
 def test_frames_larger_than_one_send_are_not_copied_together(pair: Pair) -> None:
     frames = [frame(bytes([65 + number]) * SEND_BYTES) for number in range(3)]
     for data in frames:

@@ -14,6 +14,9 @@ from intercom.client.views import IncomingMessage, Receipt
 from intercom.errors import AskError, IntercomError, MessageConflict, OutcomeUnknown, SendError
 from intercom.wire.notices import SHOWN_LATE, fate
 
+_UNREAD_MS = 60_000
+"""How long what a library wrote last may lie unread between it and a broker that stands still."""
+
 Outcome = Literal["open", "delivered", "queued", "refused", "unknown", "late", "answered", "unanswered"]
 
 
@@ -61,6 +64,7 @@ class Letter:
     valid_until: int | None = None
     outcome: Outcome = "open"
     settled: int | None = None
+    settled_at: int = 0
     shown: list[tuple[str, int]] = field(default_factory=list)
     """Who saw it, and as which incarnation."""
     first_shown: int | None = None
@@ -134,7 +138,7 @@ class Account:
             told = "unanswered"
         letter.outcome = told
         self.tell(f"{letter.sender} is told of {letter.id}: {told} {'' if error is None else repr(error)}")
-        letter.settled = self.moment()
+        letter.settled, letter.settled_at = self.moment(), self._now()
         letter.refused_for = error.code if isinstance(error, SendError) else ""
         letter.is_kept |= told == "queued"
         letter.was_delivered |= told == "delivered"
@@ -177,13 +181,14 @@ class Account:
             raise Broken("shown-once", f"{letter.id} was shown twice to {program} {incarnation}")
         is_tried_again = letter.begins > 1 or letter.may_be_forgotten
         # The id of what was given up is free: whoever is still trying sends it anew, to the successor of who ended.
-        is_tried_still = is_tried_again or letter.outcome == "open"
+        is_unread = letter.outcome == "unknown" and self._now() - letter.settled_at <= _UNREAD_MS
+        is_tried_still = is_tried_again or is_unread or letter.outcome == "open"
         may_come_again = letter.may_be_given_up and (is_tried_still or letter.is_for_forgetful)
         if letter.finished and (not may_come_again or letter.was_delivered):
             raise Broken("effect-once", f"{letter.id} was finished by {letter.finished}, then shown to {incarnation}")
         if letter.is_refused:
             raise Broken("refused-is-true", f"{letter.id} was refused and then shown")
-        if letter.is_called_undelivered and not (is_tried_again or letter.is_told_elsewhere):
+        if letter.is_called_undelivered and not (is_tried_again or is_unread or letter.is_told_elsewhere):
             raise Broken("given-up-is-true", f"{letter.id} was given up ({letter.noticed}) and then shown")
         if message.reply_to is None:
             self._keeps_order(letter)

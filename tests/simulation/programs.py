@@ -13,11 +13,11 @@ from intercom.client.operations import Opening, Operation
 from intercom.client.profile import Profile
 from intercom.client.session import ClientSession, Link
 from intercom.client.views import IncomingMessage
-from intercom.errors import BrokerBusy, NoBroker
+from intercom.errors import BrokerBusy, NoBroker, ProtocolViolation
 from intercom.limits import COMING_BACK_MS, CONNECT_MS
 from intercom.testing.keeping import MemoryKeeper
 from intercom.wire.mail import Hold
-from tests.simulation.account import Account, Letter, text_of
+from tests.simulation.account import Account, Broken, Letter, text_of
 from tests.simulation.machine import Clock
 from tests.simulation.process import Process
 from tests.simulation.wire import Wire
@@ -368,6 +368,8 @@ class Program:
 
     def _settled(self, operation: Operation[Any]) -> None:
         assert self.core is not None
+        if isinstance(operation.error, ProtocolViolation):
+            raise Broken("errors-are-ours", f"{self.name}: {operation.error!r}")
         if (told := self.tasks.pop(operation, None)) is not None:
             told(operation)
             return

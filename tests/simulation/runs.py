@@ -211,7 +211,7 @@ class Runs(Part):
         for place in self.places:
             if place.live is None:
                 raise Broken("comes-to-rest", f"nobody is {place.id}, and its runs are there")
-            if all(letter.outcome != "delivered" for letter in self.last[place.id]):
+            if not any(letter.outcome == "delivered" or letter.finished for letter in self.last[place.id]):
                 raise Broken("stages-are-reached", f"nothing reaches {place.id}: {self.last[place.id]}")
         for letter in self.letters:
             if letter.outcome == "queued" and letter.id not in self.kept and letter.id not in self.forwarded:

@@ -267,7 +267,7 @@ PLANTED: tuple[tuple[Plant, int, set[str]], ...] = (
     (leave_syncing_to_the_kernel, 2949, {"queued-arrives", "effect-once"}),
     (show_copies, 36, {"shown-once"}),
     (forget_what_was_done, 325, {"effect-once"}),
-    (keep_what_failed, 228, {"queued-arrives", "nothing-is-left", "everything-is-answered"}),
+    (keep_what_failed, 228, {"errors-are-ours", "queued-arrives", "nothing-is-left", "everything-is-answered"}),
     (forget_to_cancel, 4, {"KeyError", "nothing-is-left"}),
     (say_not_delivered_of_what_was_shown, 2500, {"given-up-is-true"}),
     (call_it_delivered_elsewhere, 4, {"delivered-is-true"}),

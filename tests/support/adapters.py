@@ -23,7 +23,7 @@ from intercom.client.adapters import AdapterRecord, Asking, records
 from intercom.mcp import server  # noqa: F401 - what an adapter needs is to be there before a fork
 from intercom.paths import Paths
 from tests.support.brokers import POLL_S, environment
-from tests.support.forking import Child, command_child
+from tests.support.forking import Child, command_child, end
 from tests.support.raw import PATIENCE_S
 
 COMMAND = (sys.executable, "-m", "intercom", "mcp")
@@ -207,12 +207,10 @@ class RawHost:
 
     def close(self) -> None:
         """End it if it still runs."""
-        if self.process.poll() is None:
-            self.process.kill()
+        end(self.process)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
-        self.process.wait()
 
 
 def record_of(home: Path, ready: Any = lambda record: bool(record.seats)) -> AdapterRecord:

@@ -8,11 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from intercom.paths import Paths
-from tests.support.forking import Child, serving_child
+from tests.support.forking import MEASURED, Child, end, serving_child
 from tests.support.processes import stop
 from tests.support.raw import PATIENCE_S, RawClient
 
@@ -23,10 +22,7 @@ UNHURRIED_MS = 60_000
 """How long a broker waits for whom a slow machine lets come late, unless a test says otherwise."""
 
 
-_MEASURED = ("COVERAGE_PROCESS_START", "COVERAGE_FILE")
-_PASSED_ON = ("PATH", "LANG", *_MEASURED, "PYTHONPYCACHEPREFIX", "PYTHONDEVMODE", "PYTHONASYNCIODEBUG")
-LAST_WORDS_S = 3.0
-"""How long a broker may take to write down what it ran, where that is measured."""
+_PASSED_ON = ("PATH", "LANG", *MEASURED, "PYTHONPYCACHEPREFIX", "PYTHONDEVMODE", "PYTHONASYNCIODEBUG")
 
 
 def limited(**changes: int) -> str:
@@ -168,13 +164,7 @@ class BrokerProcess:
 
     def close(self) -> None:
         """End it if it still runs; for the end of a test."""
-        if self.process.poll() is None:
-            if _MEASURED[0] in os.environ:  # one that is killed takes with it what it ran
-                self.process.terminate()
-                with suppress(subprocess.TimeoutExpired):
-                    self.process.wait(LAST_WORDS_S)
-            self.process.kill()
-            self.process.wait()
+        end(self.process)
         for client in self._clients:
             client.close()
         self._read_errors()

@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from intercom.cli.main import main
 from tests.support.brokers import POLL_S, environment
-from tests.support.forking import forked_broker
+from tests.support.forking import end, forked_broker
 from tests.support.raw import PATIENCE_S, EndOfStream, RawClient
 from tests.support.schemas import assert_described, verb_of
 
@@ -118,12 +118,10 @@ class Running:
 
     def close(self) -> None:
         """End it if it still runs."""
-        if self.process.poll() is None:
-            self.process.kill()
+        end(self.process)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
-        self.process.wait()
 
 
 def listen_to_signals() -> None:

@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import Context
 from pathlib import Path
 from typing import IO, Any
@@ -24,6 +25,10 @@ from intercom.paths import Paths, open_private_file, prepare_home
 from intercom.server import app, serving  # noqa: F401 - as above
 
 _DEFAULT = (signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+MEASURED = ("COVERAGE_PROCESS_START", "COVERAGE_FILE")
+"""Variables that are set where what is run is counted."""
+LAST_WORDS_S = 3.0
+"""How long a process may take to write down what it ran, where that is counted."""
 
 
 class Child:
@@ -75,6 +80,20 @@ class Child:
     def kill(self) -> None:
         """End it."""
         self.send_signal(signal.SIGKILL)
+
+
+def end(process: subprocess.Popen[bytes] | Child) -> None:
+    """End a process that a test has done with, if it still runs.
+
+    One that is killed takes with it what it ran: where that is counted it is asked first.
+    """
+    if process.poll() is None:
+        if MEASURED[0] in os.environ:
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(LAST_WORDS_S)
+        process.kill()
+        process.wait()
 
 
 def serving_child(home: Path, environ: Mapping[str, str], fault: str = "") -> Child:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic_ns
 from typing import TYPE_CHECKING
 
@@ -91,25 +92,49 @@ class Consumer:
         await engine.js.add_consumer(engine.stream, config)
 
     async def run(self, engine: Engine) -> None:
-        """Fetch for the life of the connection."""
+        """Fetch for the life of the connection; raise what makes that impossible."""
         self._unsettled.clear()
         self._parts = Parts()
         client = engine.client
         inbox = client.new_inbox()
-        messages = await client.subscribe(inbox)
         ask = f"$JS.API.CONSUMER.MSG.NEXT.{engine.stream}.{self.name}"
         wish = json.dumps({"batch": CLUSTER_BATCH, "expires": _PULL_S * 1_000_000_000}).encode()
-        while True:
-            await client.publish(ask, wish, reply=inbox)
-            for _ in range(CLUSTER_BATCH):
-                try:
-                    message = await messages.next_msg(timeout=_PULL_S + _MARGIN_S)
-                except TimeoutError:
-                    break  # the engine has forgotten the wish
+        is_over = asyncio.Event()
+        """Of the last wish."""
+        left = 0
+        """What is to come of it."""
+        troubles: list[Exception] = []
+        is_running = True
+
+        async def came(message: Msg) -> None:
+            nonlocal left
+            if not is_running:
+                return
+            try:
                 if message.headers and "Status" in message.headers:
                     _check(message.headers)
-                    break
-                await self._take(engine, message)
+                    left = 0
+                else:
+                    left -= 1
+                    await self._take(engine, message)
+            except Exception as error:
+                troubles.append(error)
+            if left <= 0 or troubles:
+                is_over.set()
+
+        try:
+            # Called for each: to wait for the next one would cost two tasks and a timer.
+            await client.subscribe(inbox, cb=came)
+            while not troubles:
+                left = CLUSTER_BATCH
+                is_over.clear()
+                await client.publish(ask, wish, reply=inbox)
+                with suppress(TimeoutError):  # the engine has forgotten the wish
+                    async with asyncio.timeout(_PULL_S + _MARGIN_S):
+                        await is_over.wait()
+            raise troubles[0]
+        finally:
+            is_running = False
 
     async def _take(self, engine: Engine, message: Msg) -> None:
         try:

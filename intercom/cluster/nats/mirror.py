@@ -79,9 +79,9 @@ class Mirror:
         if broker_id == self._own:
             return
         names = (self._names if self._filling is None else self._filling).setdefault(broker_id, {})
-        if name is None:
-            names.pop(name_id, None)
-        else:
+        if names.get(name_id) != (epoch, name):
+            names.pop(name_id, None)  # who is told of last comes last
+        if name is not None:
             names[name_id] = (epoch, name)
         if broker_id in self._peers:
             self._changed.add(broker_id)

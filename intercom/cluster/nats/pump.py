@@ -86,24 +86,30 @@ class Pump:
         inbox: str = engine.client.new_inbox()
         # One subscription takes all answers: a request for each would cost a task and a timer each.
         await engine.client.subscribe(f"{inbox}.*", cb=self._answered)
+        watching = asyncio.get_running_loop().create_task(self._watch_answers())
+        try:
+            while self._refused is None:
+                while self._waiting and len(self._in_flight) < CLUSTER_IN_FLIGHT:
+                    posts = self._next()
+                    number = posts[0].number
+                    self._in_flight[number] = (posts, monotonic())
+                    await self._publish(engine, posts, f"{inbox}.{number}")
+                self._wake.clear()
+                await self._wake.wait()
+            raise NotStored(f"the engine did not store what was sent: {self._refused}")
+        finally:
+            watching.cancel()
+
+    async def _watch_answers(self) -> None:
+        """Let it end when what was given away first has no answer in time."""
         while True:
-            while self._waiting and len(self._in_flight) < CLUSTER_IN_FLIGHT:
-                posts = self._next()
-                number = posts[0].number
-                self._in_flight[number] = (posts, monotonic())
-                await self._publish(engine, posts, f"{inbox}.{number}")
-            self._wake.clear()
             oldest = next(iter(self._in_flight.values()), None)
-            left = None if oldest is None else oldest[1] + _ANSWER_S - monotonic()
-            try:
-                async with asyncio.timeout(None if left is None else max(0.0, left)):
-                    await self._wake.wait()
-            except TimeoutError:
-                oldest = next(iter(self._in_flight.values()), None)
-                if oldest is not None and monotonic() >= oldest[1] + _ANSWER_S:  # not the one that was answered since
-                    self._refused = "it does not answer"
-            if self._refused is not None:
-                raise NotStored(f"the engine did not store what was sent: {self._refused}")
+            left = _ANSWER_S if oldest is None else oldest[1] + _ANSWER_S - monotonic()
+            if left <= 0:
+                break
+            await asyncio.sleep(left)
+        self._refused = "it does not answer"
+        self._wake.set()
 
     def _next(self) -> list[Post]:
         """Return what goes away next: all that waits for one broker, as far as it goes into one envelope."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from time import monotonic_ns
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from msgspec import Raw
 
 from intercom.cluster.envelope import SEVERAL, Enclosed, Envelope, enclose, seal
+from intercom.cluster.nats import consumer as consuming
 from intercom.cluster.nats.access import Unusable
 from intercom.cluster.nats.consumer import Consumer, _check
 
@@ -20,7 +22,7 @@ class Message:
     """Be what the engine handed out."""
 
     reply = "reply-to"
-    headers = None
+    headers: dict[str, str] | None = None
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -89,6 +91,94 @@ def test_letters_that_cannot_be_read_are_let_go_of_and_told(body: bytes) -> None
         assert message.acks == 1 and "cannot be read" in told[0]
 
     asyncio.run(play())
+
+
+class Handing:
+    """Be an engine that hands out what a test says."""
+
+    stream = "mail"
+
+    def __init__(self) -> None:
+        self.client = self
+        self.wishes: asyncio.Queue[str] = asyncio.Queue()
+        self.hand: Callable[[Any], Awaitable[None]]
+
+    def new_inbox(self) -> str:
+        return "inbox"
+
+    async def subscribe(self, subject: str, cb: Callable[[Any], Awaitable[None]]) -> None:
+        self.hand = cb
+
+    async def publish(self, subject: str, data: bytes, reply: str) -> None:
+        assert reply == "inbox"
+        self.wishes.put_nowait(subject)
+
+
+def letter(number: int) -> Any:
+    return Message(seal(KEY, "send", b"1", from_broker="a", epoch=1, to_broker="b", delivery_id=f"d{number}"))
+
+
+def said(**headers: str) -> Any:
+    message = Message(b"")
+    message.headers = headers
+    return message
+
+
+def consumed(told: Callable[[str], None], play: Callable[[Handing, asyncio.Task[None]], Awaitable[None]]) -> None:
+    """Let a consumer run while something is played; it has made its first wish then."""
+
+    async def run() -> None:
+        engine: Any = Handing()
+        consumer = Consumer(KEY, "b", lambda number, envelope, until: told(envelope.delivery_id), lambda why: None)
+        running = asyncio.create_task(consumer.run(engine))
+        assert await asyncio.wait_for(engine.wishes.get(), 10) == "$JS.API.CONSUMER.MSG.NEXT.mail.broker_b"
+        await play(engine, running)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await engine.hand(letter(99))
+
+    asyncio.run(run())
+
+
+def test_there_is_a_wish_at_the_engine_at_all_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is handed out is taken in its order, and nothing any more after the end."""
+    monkeypatch.setattr(consuming, "CLUSTER_BATCH", 3)
+    monkeypatch.setattr(consuming, "_PULL_S", 0.05)
+    monkeypatch.setattr(consuming, "_MARGIN_S", 0.0)
+    told: list[str] = []
+
+    async def play(engine: Handing, running: asyncio.Task[None]) -> None:
+        for number in range(3):
+            assert engine.wishes.empty()
+            await engine.hand(letter(number))
+        await asyncio.wait_for(engine.wishes.get(), 10)  # all of it came
+        await engine.hand(letter(3))
+        await engine.hand(said(Status="408", Description="Request Timeout"))
+        await asyncio.wait_for(engine.wishes.get(), 10)  # it had its time
+        await asyncio.wait_for(engine.wishes.get(), 10)  # nobody said so
+
+    consumed(told.append, play)
+    assert told == ["d0", "d1", "d2", "d3"]
+
+
+def test_what_makes_it_impossible_to_go_on_ends_the_connection() -> None:
+    """Section 5: unavailable with that reason; also where what comes cannot be taken."""
+
+    async def gone(engine: Handing, running: asyncio.Task[None]) -> None:
+        await engine.hand(said(Status="409", Description="Consumer Deleted"))
+        with pytest.raises(Unusable, match="Consumer Deleted"):
+            await asyncio.wait_for(running, 10)
+
+    async def broken(engine: Handing, running: asyncio.Task[None]) -> None:
+        await engine.hand(letter(0))
+        with pytest.raises(ValueError, match="no room"):
+            await asyncio.wait_for(running, 10)
+
+    def refuse(delivery_id: str) -> None:
+        raise ValueError("no room")
+
+    consumed(lambda delivery_id: None, gone)
+    consumed(refuse, broken)
 
 
 @pytest.mark.parametrize("status", ["404", "408"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from intercom.cluster.nats.mirror import Lease, Mirror
 from intercom.core.records import PeerLost, PeerSeen, RemoteName, RemoteReservation
@@ -86,6 +87,18 @@ def test_reservations_count_like_names_and_a_key_is_of_whoever_wrote_it_last() -
     assert told(OTHER) == [(expected("m", OTHER),)]
     mirror.shared_seen("restoring", "m", None, 0, None)
     assert told(OTHER) == [()]
+
+
+def test_who_is_told_of_last_comes_last() -> None:
+    """protocol 6.13: of two that are said to hold an address the one that was told of last does."""
+    mirror = Mirror(OWN)
+    mirror.lease_seen(PEER, lease(), 0)
+    for each in (name("s"), name("t"), replace(name("s"), state="away")):
+        mirror.name_seen(PEER, each.target_id, 1, each)
+    [seen] = mirror.facts(0)
+    assert isinstance(seen, PeerSeen) and [each.target_id for each in seen.names] == ["t", "s"]
+    mirror.name_seen(PEER, "t", 1, name("t"))
+    assert mirror.facts(1) == [], "that says nothing new"
 
 
 def test_what_says_nothing_new_is_not_told() -> None:
