@@ -34,6 +34,7 @@ from scripts.bench import machine
 from scripts.bench.report import number
 from tests.support.brokers import BrokerProcess
 from tests.support.engines import NatsServer, one_server
+from tests.support.raw import RawClient
 
 PAIRS = 8
 IN_FLIGHT = 16
@@ -314,18 +315,21 @@ class Homes:
         home.mkdir(mode=0o700)
         return home
 
+    def join(self, home: Path) -> None:
+        """Let the broker of a home be in the cluster."""
+        (home / "intercom.toml").write_text(
+            f'[cluster]\nurl = "{self.server.url}"\nkey_file = "{self.directory}/mesh.key"\nnode = "{home.name}"\n'
+        )
+
     def broker(self, name: str, *, is_joined: bool = True) -> BrokerProcess:
         """Start a broker, and wait until it is in the cluster when it is to be."""
         home = self.home(name)
         if is_joined:
-            (home / "intercom.toml").write_text(
-                f'[cluster]\nurl = "{self.server.url}"\nkey_file = "{self.directory}/mesh.key"\nnode = "{name}"\n'
-            )
+            self.join(home)
         broker = BrokerProcess(home, apart=True)
         self._brokers.append(broker)
-        with broker.connect() as client:
-            while is_joined and client.status()["multiNode"]["status"] != "on":
-                time.sleep(0.01)
+        if is_joined:
+            wait_until_on(broker.socket)
         return broker
 
     def close(self) -> None:
@@ -333,6 +337,13 @@ class Homes:
         for broker in self._brokers:
             broker.close()
         self.server.close()
+
+
+def wait_until_on(place: Path) -> None:
+    """Return when the broker at this socket is in its cluster."""
+    with closing(RawClient(place)) as client:
+        while client.status()["multiNode"]["status"] != "on":
+            time.sleep(0.01)
 
 
 Block = Callable[[], Awaitable[float]]
