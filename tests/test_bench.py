@@ -608,13 +608,14 @@ def test_what_takes_turns_is_compared_block_by_block() -> None:
 
 def test_sides_that_are_compared_begin_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(across, "WARM_S", 0.0)
+    monkeypatch.setattr(across, "BLOCKS", 3)
     order: list[float] = []
 
     async def side(value: float) -> float:
         order.append(value)
         return value
 
-    found = asyncio.run(across.in_turns(lambda: side(1.0), lambda: side(2.0), 3))
+    found = asyncio.run(across.in_turns(lambda: side(1.0), lambda: side(2.0)))
     assert found == [(1.0, 2.0)] * 3 and order == [2.0, 1.0, 1.0, 2.0, 2.0, 1.0]
 
 

@@ -44,8 +44,10 @@ MESSAGES = 2_000
 ROUND_TRIPS = 50
 LOCAL_MESSAGES = 4_000
 BLOCKS = 12
-LOCAL_BLOCKS = 48
-"""Of each side in a repetition. Local messages are to differ by less than a block does from the next one."""
+"""Of each side, while the same processes run."""
+LOCAL_TWINS = 4
+"""How often two brokers are started in a repetition whose local messages are compared: of two of one kind, too, one is
+some hundredths faster than the other for all its life."""
 WARM_S = 1.5
 """How long each side runs before it is measured."""
 TEXT = "x" * 256
@@ -351,14 +353,14 @@ Pair = tuple[float, float]
 """What one block gave: ours, and what it is compared with."""
 
 
-async def in_turns(ours: Block, theirs: Block, blocks: int) -> list[Pair]:
+async def in_turns(ours: Block, theirs: Block) -> list[Pair]:
     """Let two sides run alone for a while, then in blocks by turns; return what these gave."""
     for side in (ours, theirs):
         until = time.perf_counter() + WARM_S
         while time.perf_counter() < until:
             await side()
     found = []
-    for place in range(blocks):
+    for place in range(BLOCKS):
         if place % 2:
             found.append((await ours(), await theirs()))
         else:
@@ -375,29 +377,31 @@ async def across(homes: Homes) -> dict[str, list[Pair]]:
     found: dict[str, list[Pair]] = {}
     many = Play(near.socket, far.socket)
     await many.enter(PAIRS)
-    found["one-way"] = await in_turns(lambda: many.one_way(MESSAGES), lambda: bare.one_way(MESSAGES), BLOCKS)
+    found["one-way"] = await in_turns(lambda: many.one_way(MESSAGES), lambda: bare.one_way(MESSAGES))
     many.leave()
     one = Play(near.socket, far.socket)
     await one.enter(1)
-    found["round trip"] = await in_turns(
-        lambda: one.round_trips(ROUND_TRIPS), lambda: bare.round_trips(ROUND_TRIPS), BLOCKS
-    )
+    found["round trip"] = await in_turns(lambda: one.round_trips(ROUND_TRIPS), lambda: bare.round_trips(ROUND_TRIPS))
     one.leave()
     await bare.leave()
     return found
 
 
 async def local(homes: Homes) -> dict[str, list[Pair]]:
-    """Compare a broker that is in a cluster with one that is in none, both as new and as busy as the other."""
+    """Compare brokers that are in a cluster with ones that are in none, as new and as busy as the others."""
     homes.broker("peer")
-    joined, alone = homes.broker("joined"), homes.broker("alone", is_joined=False)
-    plays = [Play(broker.socket, broker.socket) for broker in (joined, alone)]
-    for play in plays:
-        await play.enter(PAIRS)
-    first, second = (lambda play=play: play.one_way(LOCAL_MESSAGES) for play in plays)
-    found = await in_turns(first, second, LOCAL_BLOCKS)
-    for play in plays:
-        play.leave()
+    found: list[Pair] = []
+    for twins in range(LOCAL_TWINS):
+        joined, alone = homes.broker(f"joined-{twins}"), homes.broker(f"alone-{twins}", is_joined=False)
+        plays = [Play(broker.socket, broker.socket) for broker in (joined, alone)]
+        for play in plays:
+            await play.enter(PAIRS)
+        first, second = (lambda play=play: play.one_way(LOCAL_MESSAGES) for play in plays)
+        found += await in_turns(first, second)
+        for play in plays:
+            play.leave()
+        for broker in (joined, alone):
+            broker.close()
     return {"local": found}
 
 
