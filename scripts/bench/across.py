@@ -6,8 +6,9 @@ published with acknowledgement, fetched by a pull consumer, acknowledged. A bare
 before each way, made by the store of a broker.
 
 What is compared takes turns in short blocks, whose order changes, after both sides have run for a while: so what else
-this machine does meets both alike. A ratio is the median of those of the blocks, a repetition begins with new
-processes, and a bound counts as reached, or missed, when it is in every repetition.
+this machine does meets both alike. While the same processes run, the ratio is the median of those of the blocks; each
+repetition begins with new ones. A bound counts as reached, or missed, when the median of all ratios is on that side of
+it with fifteen parts of sixteen certainty.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
+from math import comb
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -45,6 +47,8 @@ ROUND_TRIPS = 50
 LOCAL_MESSAGES = 4_000
 BLOCKS = 12
 """Of each side, while the same processes run."""
+DOUBT = 1 / 16
+"""How often at most the median lies beside the interval that a verdict rests on."""
 LOCAL_TWINS = 4
 """How often two brokers are started in a repetition whose local messages are compared: of two of one kind, too, one is
 some hundredths faster than the other for all its life."""
@@ -353,6 +357,20 @@ Pair = tuple[float, float]
 """What one block gave: ours, and what it is compared with."""
 
 
+class Compared(msgspec.Struct, frozen=True):
+    """Hold what two sides gave while the same processes ran."""
+
+    ours: float
+    theirs: float
+    ratio: float
+
+
+def compared(pairs: Sequence[Pair]) -> Compared:
+    """Return the medians of blocks, and that of their ratios."""
+    ours, theirs = zip(*pairs, strict=True)
+    return Compared(median(ours), median(theirs), median(our / their for our, their in pairs))
+
+
 async def in_turns(ours: Block, theirs: Block) -> list[Pair]:
     """Let two sides run alone for a while, then in blocks by turns; return what these gave."""
     for side in (ours, theirs):
@@ -369,35 +387,37 @@ async def in_turns(ours: Block, theirs: Block) -> list[Pair]:
     return found
 
 
-async def across(homes: Homes) -> dict[str, list[Pair]]:
+async def across(homes: Homes) -> dict[str, list[Compared]]:
     """Compare what crosses between two brokers with the bare engine."""
     near, far = homes.broker("near"), homes.broker("far")
     bare = Bare(homes.server, homes.home("bare"))
     await bare.enter()
-    found: dict[str, list[Pair]] = {}
+    found: dict[str, list[Compared]] = {}
     many = Play(near.socket, far.socket)
     await many.enter(PAIRS)
-    found["one-way"] = await in_turns(lambda: many.one_way(MESSAGES), lambda: bare.one_way(MESSAGES))
+    pairs = await in_turns(lambda: many.one_way(MESSAGES), lambda: bare.one_way(MESSAGES))
+    found["one-way"] = [compared(pairs)]
     many.leave()
     one = Play(near.socket, far.socket)
     await one.enter(1)
-    found["round trip"] = await in_turns(lambda: one.round_trips(ROUND_TRIPS), lambda: bare.round_trips(ROUND_TRIPS))
+    pairs = await in_turns(lambda: one.round_trips(ROUND_TRIPS), lambda: bare.round_trips(ROUND_TRIPS))
+    found["round trip"] = [compared(pairs)]
     one.leave()
     await bare.leave()
     return found
 
 
-async def local(homes: Homes) -> dict[str, list[Pair]]:
+async def local(homes: Homes) -> dict[str, list[Compared]]:
     """Compare brokers that are in a cluster with ones that are in none, as new and as busy as the others."""
     homes.broker("peer")
-    found: list[Pair] = []
+    found: list[Compared] = []
     for twins in range(LOCAL_TWINS):
         joined, alone = homes.broker(f"joined-{twins}"), homes.broker(f"alone-{twins}", is_joined=False)
         plays = [Play(broker.socket, broker.socket) for broker in (joined, alone)]
         for play in plays:
             await play.enter(PAIRS)
         first, second = (lambda play=play: play.one_way(LOCAL_MESSAGES) for play in plays)
-        found += await in_turns(first, second)
+        found.append(compared(await in_turns(first, second)))
         for play in plays:
             play.leave()
         for broker in (joined, alone):
@@ -405,9 +425,9 @@ async def local(homes: Homes) -> dict[str, list[Pair]]:
     return {"local": found}
 
 
-def repetition(directory: Path) -> dict[str, list[Pair]]:
+def repetition(directory: Path) -> dict[str, list[Compared]]:
     """Measure everything once."""
-    found: dict[str, list[Pair]] = {}
+    found: dict[str, list[Compared]] = {}
     for scene in (across, local):
         place = directory / scene.__name__
         place.mkdir()
@@ -419,26 +439,20 @@ def repetition(directory: Path) -> dict[str, list[Pair]]:
 # --- what is said ---------------------------------------------------------------------------------------
 
 
-class Compared(msgspec.Struct, frozen=True):
-    """Hold what one repetition gave of one measure."""
-
-    ours: float
-    theirs: float
-    ratio: float
-
-
-def compared(pairs: Sequence[Pair]) -> Compared:
-    """Return the medians of blocks, and that of their ratios."""
-    ours, theirs = zip(*pairs, strict=True)
-    return Compared(median(ours), median(theirs), median(our / their for our, their in pairs))
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return between what the median of many more is, but for ``DOUBT``; of fewer than five the lowest and highest."""
+    ordered, count = sorted(values), len(values)
+    left_out, doubt = 0, 2 * comb(count, 0) / 2**count
+    while doubt + 2 * comb(count, left_out + 1) / 2**count <= DOUBT:
+        left_out += 1
+        doubt += 2 * comb(count, left_out) / 2**count
+    return ordered[left_out], ordered[-1 - left_out]
 
 
 def verdict(ratios: Sequence[float], bound: float, *, is_most: bool = False) -> str:
-    """Return whether a bound is reached: in every repetition, in none, or in how many of them."""
-    reached = sum(ratio <= bound if is_most else ratio >= bound for ratio in ratios)
-    if 0 < reached < len(ratios):
-        return f"not settled, reached in {reached} of {len(ratios)} repetitions"
-    return "reached" if reached else "missed"
+    """Return whether a bound is reached, or missed, by the whole of the interval."""
+    reached = [end <= bound if is_most else end >= bound for end in interval(ratios)]
+    return "reached" if all(reached) else "not settled" if any(reached) else "missed"
 
 
 TITLES = {
@@ -460,19 +474,20 @@ def spread(values: Sequence[float]) -> str:
     return f"{number(median(values))} ({number(min(values))} to {number(max(values))})"
 
 
-def lines(results: Sequence[dict[str, Compared]]) -> list[str]:
+def lines(results: dict[str, list[Compared]]) -> list[str]:
     """Return the table and whether each bound is reached."""
     found = [
         "| measured | intercom | beside | ratio | must |",
         "| --- | --- | --- | --- | --- |",
     ]
     for name, (title, beside) in TITLES.items():
-        each = [result[name] for result in results]
+        each = results[name]
         ratios = [one.ratio for one in each]
         is_most = name == "round trip"
         must = f"at {'most' if is_most else 'least'} {MUST[name]:g} ×: {verdict(ratios, MUST[name], is_most=is_most)}"
         ours, theirs = spread([one.ours for one in each]), spread([one.theirs for one in each])
-        found.append(f"| {title} | {ours} | {theirs} {beside} | {spread(ratios)} × | {must} |")
+        ratio = " to ".join(map(number, interval(ratios)))
+        found.append(f"| {title} | {ours} | {theirs} {beside} | {number(median(ratios))} × ({ratio}) | {must} |")
     return found
 
 
@@ -483,12 +498,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help=f"default {REPETITIONS}")
     options = parser.parse_args(arguments)
-    results = []
+    results: dict[str, list[Compared]] = {name: [] for name in TITLES}
     for place in range(options.repetitions):
         with TemporaryDirectory(prefix="ic-", dir="/tmp", ignore_cleanup_errors=True) as directory:
-            results.append({name: compared(pairs) for name, pairs in repetition(Path(directory)).items()})
+            found = repetition(Path(directory))
+        for name, each in found.items():
+            results[name] += each
         told = ", ".join(
-            f"{name} {number(one.ours)} by {number(one.theirs)} is {one.ratio:.2f}" for name, one in results[-1].items()
+            f"{name} {one.ours:,.4g} by {one.theirs:,.4g} is {one.ratio:.2f}"
+            for name, each in found.items()
+            for one in each
         )
         print(f"# {place + 1}/{options.repetitions} {told}", file=sys.stderr, flush=True)
     print("\n".join(lines(results)))
