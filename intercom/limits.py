@@ -25,14 +25,18 @@ UNREGISTERED_FRAME_BYTES = 1 * MIB
 """Largest inbound frame before ``register``."""
 UNREGISTERED_TOTAL_BYTES = 64 * MIB
 """Buffered input of all unregistered connections together."""
+STEPPED_BYTES = 256 * KIB
+"""A larger frame is decoded in steps, between which others are served."""
 NESTING = 256
 """Deepest nesting of arrays and objects in a frame; deeper is treated as invalid JSON."""
 NESTING_ADDED = 8
 """Levels that the broker may put around what it was given: clients read so much more, whoever gave it."""
 NUMBER_DIGITS = 4_000
 """Longest run of digits in a frame; Python refuses to read integers beyond 4 300."""
-GREAT_NUMBERS = 4_096
-"""Most numbers in a frame that are close to what a double holds, or have a hundred digits: each takes up to 8 µs."""
+GREAT_NUMBERS = 1_024
+"""Most numbers in a frame that are close to what a double holds, or have a hundred digits: each takes up to 8 µs.
+
+Those with four digits in their exponent count as well, whatever these are."""
 READ_VALUES = 16_384
 """Most values of a frame or message that is wrong which are all read; of more only what stands outermost is."""
 RARE_FRAMES = 8

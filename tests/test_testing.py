@@ -22,6 +22,7 @@ from intercom.errors import (
     OutcomeUnknown,
     PeerGone,
     ReplyFailed,
+    RequestRefused,
     SendRefused,
     SessionReplaced,
     TargetNotFound,
@@ -423,6 +424,28 @@ def test_mail_for_an_address(broker: MemoryBroker, planner: MemorySession) -> No
     with pytest.raises(SessionReplaced):
         desk.send("planner", "x")
     assert newer.online and not desk.online
+
+
+def test_mail_in_memory_is_read_where_it_waits_and_given_up(broker: MemoryBroker, planner: MemorySession) -> None:
+    """As with a real broker (protocol 9.5): what is looked at stays until it is settled."""
+    broker.connect("desk", address=True).close()
+    sent = [planner.send("desk", text).result().message_id for text in ("a", "b", "c")]
+    desk = broker.connect("desk", address=True, hold="none")
+    for _ in range(2):
+        assert [message.text for message in desk.peek(limit=2).messages] == ["a", "b"]
+    assert desk.settle_mail(sent[0]) == sent[0]
+    assert planner.trace(sent[0]).state == "delivered"
+    assert desk.task_hint("reads") == "reads"
+    control = broker.connect(purpose="control")
+    assert control.purge(address="desk").mail == 2
+    assert desk.peek().messages == ()
+    assert control.force_close(desk.id, "enough") is True
+    assert control.force_close("never-there") is False
+    assert control.outbox().entries == ()
+    for ask in (control.retry_outbox, control.cancel_outbox):
+        with pytest.raises(RequestRefused) as refused:
+            ask("never-there")
+        assert refused.value.code == "unknown_delivery"
 
 
 def test_a_message_expires(broker: MemoryBroker, planner: MemorySession) -> None:

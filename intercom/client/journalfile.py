@@ -177,12 +177,13 @@ class JournalFile(WorkerJournal):
             except BaseException:
                 os.close(descriptor)
                 raise
+            # Before anything else can fail: what is written to the former file now would be lost with it.
+            former, self._descriptor, self._size = self._descriptor, descriptor, len(content)
+            if former is not None:
+                os.close(former)
             sync_directories(self._place)
         except OSError as error:
             raise _refused(error, self._file) from error
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-        self._descriptor, self._size = descriptor, len(content)
 
 
 def _write(descriptor: int, data: bytes) -> None:

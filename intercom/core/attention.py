@@ -167,6 +167,11 @@ class Attention(Part):
             return No("not_allowed", f"{ME} lets everything through: the person reads it when there is time")
         if policy.rules and self._policies.of_person(party) is None and self._policies.is_full:
             return No("capacity", f"The person may set at most {self._limits.policies} policies; remove one first")
+        answer = PolicyStored(frame.request_id, self._owner_of(party, session), policy)
+        ticket = self._policies.is_set(party, policy)
+        if ticket is not None:
+            self._giving.give(connection, answer, ticket)
+            return None
         self._policies.set(party, policy if policy.rules else None, now)
         self._attach(party)
         for peer in self._sessions.of_party(party):
@@ -175,7 +180,6 @@ class Attention(Part):
         box = self._boxes.get(party)
         if box is not None and box.holder is None:
             self._judge_again(box, self._policies.of_party(party, None), now)
-        answer = PolicyStored(frame.request_id, self._owner_of(party, session), policy)
         self._giving.promise(connection, answer)
         return None
 

@@ -95,11 +95,13 @@ def own_policy(info: dict[str, Any]) -> Policy | str | None:
 class SetByPerson:
     """Hold one policy of the person; ``key`` is the party it is for."""
 
-    __slots__ = ("policy", "record")
+    __slots__ = ("policy", "record", "ticket")
 
-    def __init__(self, record: PolicyRecord, policy: Policy) -> None:
+    def __init__(self, record: PolicyRecord, policy: Policy, ticket: int = 0) -> None:
         self.record = record
         self.policy = policy
+        self.ticket = ticket
+        """Of the append that recorded it, in this process."""
 
 
 class Policies:
@@ -153,6 +155,11 @@ class Policies:
             return None
         return Inbound(own if isinstance(own, Policy) else None, person)
 
+    def is_set(self, party: str, policy: Policy) -> int | None:
+        """Return the ticket behind which just that is set for a party: whoever heard no answer asks for it again."""
+        found = self._set.get(party)
+        return None if found is None or found.policy != policy else found.ticket
+
     def set(self, party: str, policy: Policy | None, now: Instant) -> None:
         """Record what the person sets for a party; None takes it back."""
         before = self._set.get(party)
@@ -165,9 +172,9 @@ class Policies:
         number = before.record.number if before is not None else self._last_number + 1
         self._last_number = max(self._last_number, number)
         record = PolicyRecord(number, party, encode(policy), now.wall)
-        self._set[party] = SetByPerson(record, policy)
         event = self._journal.event("policy.set", record, now)
-        self._ledger.append((event,), self._undo, (party, before))
+        ticket = self._ledger.append((event,), self._undo, (party, before))
+        self._set[party] = SetByPerson(record, policy, ticket)
 
     def _undo(self, subject: Any, now: Instant) -> None:
         party, before = subject

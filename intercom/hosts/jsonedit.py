@@ -212,20 +212,30 @@ def _without(text: str, parent: Container, number: int) -> str:
         after_space = _space_end(text, comma + 1)
         begin, tail = space, comma + 1
         has_own_line = "\n" in text[space : child.start]
-        if not has_own_line or (text[after_space] not in "\r\n" and _ends_in_line_comment(text, before, space)):
+        goes_on = text[child.end : comma].strip() or text[after_space] not in "\r\n"
+        if not has_own_line or (goes_on and _ends_in_line_comment(text[before:space])):
             # of children in one line the space behind the comma goes; a line comment keeps its line break
             begin, tail = child.start, after_space
-        return text[:begin] + text[child.end : comma].rstrip() + text[tail:]
+        return text[:begin] + _followed(text, child.end, comma, text[tail:])
     if number > 0 and parent.trailing_comma is None:
         comma = _comma(text, before, child.start)
-        comment = text[comma + 1 : max(space, comma + 1)]
-        return text[:comma] + comment + text[child.end :]
+        return text[:comma] + _followed(text, comma + 1, max(space, comma + 1), text[child.end :])
     if number > 0:
         assert parent.trailing_comma is not None
-        return text[:space] + text[child.end : parent.trailing_comma].rstrip() + text[parent.trailing_comma + 1 :]
+        tail = parent.trailing_comma
+        return text[:before] + _followed(text, before, space, _followed(text, child.end, tail, text[tail + 1 :]))
     end = child.end if parent.trailing_comma is None else parent.trailing_comma + 1
-    rest = text[before:space] + text[end : parent.end - 1]
-    return text[:before] + (rest if rest.strip() else "") + text[parent.end - 1 :]
+    if not (text[before:space] + text[end : parent.end - 1]).strip():
+        return text[:before] + text[parent.end - 1 :]
+    return text[:before] + _followed(text, before, space, text[end:])
+
+
+def _followed(text: str, begin: int, end: int, rest: str) -> str:
+    """Return what stands between children, and what comes behind it now; a ``//`` comment stays in its own line."""
+    gap = text[begin:end].rstrip()
+    if _ends_in_line_comment(gap) and rest.lstrip(" \t")[:1] not in ("\r", "\n"):
+        return gap + _newline(text) + rest
+    return gap + rest
 
 
 def _comma(text: str, begin: int, end: int) -> int:
@@ -235,15 +245,14 @@ def _comma(text: str, begin: int, end: int) -> int:
         if text.startswith("//", place):
             place = text.index("\n", place)
         elif text.startswith("/*", place):
-            place = text.index("*/", place) + 1
+            place = text.index("*/", place + 2) + 1
         place += 1
     assert place < end
     return place
 
 
-def _ends_in_line_comment(text: str, begin: int, end: int) -> bool:
+def _ends_in_line_comment(gap: str) -> bool:
     """Tell whether the last line of what stands between two children ends in a ``//`` comment."""
-    gap = text[begin:end]
     place = 0
     while place < len(gap):
         if gap.startswith("//", place):
@@ -289,8 +298,7 @@ class _Layout:
     def __init__(self, text: str, root: Node, container: Container | None) -> None:
         self._text = text
         self._container = container
-        first_break = text.find("\n")
-        self.newline = "\r\n" if first_break > 0 and text[first_break - 1] == "\r" else "\n"
+        self.newline = _newline(text)
         self._unit = _unit(text, root)
         children = container.children if container is not None else ()
         start = container.start if container is not None else 0
@@ -316,6 +324,11 @@ class _Layout:
         if interior.strip():
             return f"{self._text[:begin]}{self.newline}{self.inner}{child}{interior}{self._text[end:]}"
         return f"{self._text[:begin]}{self.newline}{self.inner}{child}{self.newline}{outer}{self._text[end:]}"
+
+
+def _newline(text: str) -> str:
+    first_break = text.find("\n")
+    return "\r\n" if first_break > 0 and text[first_break - 1] == "\r" else "\n"
 
 
 def _unit(text: str, root: Node) -> str:

@@ -2,8 +2,8 @@
 
 Frames of one connection are handled strictly in order, each with all its effects before the next frame of any
 connection is looked at (protocol 1.3, 4.22). A connection whose frames wait for our own commit is read no further
-(protocol 1.5), nor one whose next frame needs what is still being read from our own disk after a start; waiting for
-anybody else never stops it.
+(protocol 1.5), nor one whose next frame needs what is still being read from our own disk after a start, or is large
+and decoded in steps, one a turn; waiting for anybody else never stops it.
 
 Who gave up waiting to be registered, and closed, is not registered afterwards: a broker that was stopped for a while
 would let it take the place of others, who has said meanwhile that nothing took effect.
@@ -15,11 +15,17 @@ from collections.abc import Callable
 
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
-from intercom.limits import UNCOMMITTED_BYTES, UNCOMMITTED_FRAMES, UNREGISTERED_FRAME_BYTES, UNREGISTERED_TOTAL_BYTES
+from intercom.limits import (
+    STEPPED_BYTES,
+    UNCOMMITTED_BYTES,
+    UNCOMMITTED_FRAMES,
+    UNREGISTERED_FRAME_BYTES,
+    UNREGISTERED_TOTAL_BYTES,
+)
 from intercom.server.lifecycle import IdleCheck
-from intercom.server.link import Link
+from intercom.server.link import Link, Stepped
 from intercom.server.perform import Performer
-from intercom.wire.codec import ProtocolError, decode_request
+from intercom.wire.codec import ProtocolError, decode_request, request_in_steps
 from intercom.wire.frames import (
     BadRequest,
     BrokerStatusRequest,
@@ -108,12 +114,25 @@ class Intake:
                 if frames >= UNCOMMITTED_FRAMES or size >= UNCOMMITTED_BYTES:
                     link.paused = True
                     break
-                payload = reader.next_frame()
-                if payload is None:
-                    if link.eof:
-                        performer.run(self._broker.connection_ended(number, now), now)
-                    break
-                frame = decode_request(payload)
+                if link.stepped is None:
+                    arrived = reader.next_frame()
+                    if arrived is None:
+                        if link.eof:
+                            performer.run(self._broker.connection_ended(number, now), now)
+                        break
+                    payload = arrived
+                    if len(payload) > STEPPED_BYTES:
+                        link.stepped = Stepped(payload, request_in_steps(payload))
+                        continue
+                    frame = decode_request(payload)
+                else:
+                    payload, steps = link.stepped
+                    frame = next(steps)
+                    if frame is None:
+                        link.paused = True
+                        performer.resume_soon(link)
+                        break
+                    link.stepped, link.paused = None, False
                 kind = type(frame)
                 if recalling and kind not in _WITHOUT_OPERATIONS:
                     reader.put_back(payload)
@@ -161,7 +180,8 @@ class Intake:
         self._performer.run(self._broker.protocol_error(link.number, reason, now), now)
 
     def _count_input(self, link: Link, now: Instant) -> None:
-        buffered = link.reader.buffered if link.accepting else 0
+        decoding = 0 if link.stepped is None else len(link.stepped.payload)
+        buffered = link.reader.buffered + decoding if link.accepting else 0
         self._unregistered_bytes += buffered - link.counted_input
         link.counted_input = buffered
         if self._unregistered_bytes > UNREGISTERED_TOTAL_BYTES and link.accepting:

@@ -14,10 +14,10 @@ from __future__ import annotations
 import select
 import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from intercom.limits import FINISH_MS, READ_BYTES, SEND_BYTES, UNREGISTERED_FRAME_BYTES
 from intercom.wire.framing import FrameReader
@@ -31,6 +31,13 @@ _input_view = memoryview(_input)
 
 _NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
 # The process may belong to a program that does not ignore SIGPIPE.
+
+
+class Stepped(NamedTuple):
+    """Hold a large payload, and what decodes it step by step."""
+
+    payload: bytes
+    steps: Iterator[Any]
 
 
 class InputOwner(Protocol):
@@ -92,6 +99,7 @@ class Link:
         "peer_pid",
         "reader",
         "registered",
+        "stepped",
         "uncommitted_bytes",
         "uncommitted_frames",
         "unsent",
@@ -129,6 +137,8 @@ class Link:
         """The first frame came (protocol 3.5)."""
         self.paused = False
         """Its frames wait for our own commit; nothing more is read meanwhile."""
+        self.stepped: Stepped | None = None
+        """The large frame that is being decoded; nothing behind it is looked at meanwhile."""
         self.uncommitted_frames = 0
         self.uncommitted_bytes = 0
         self.counted_input = 0

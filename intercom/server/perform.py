@@ -293,6 +293,11 @@ class Performer:
         self._directory.close(timeout_s)
         self._reader.close(timeout_s)
 
+    def resume_soon(self, link: Link) -> None:
+        """Let a paused link go on in the next turn."""
+        self._resumable.append(link)
+        self.wake()
+
     def charge(self, link: Link, ticket: int, frames: int, size: int) -> None:
         """Count frames of ``size`` bytes in all against their link until ``ticket`` is committed (protocol 1.5)."""
         link.uncommitted_frames += frames
@@ -481,6 +486,7 @@ class Performer:
         for link in links:
             if (
                 link.paused
+                and link.stepped is None
                 and link.uncommitted_frames < UNCOMMITTED_FRAMES
                 and link.uncommitted_bytes < UNCOMMITTED_BYTES
             ):

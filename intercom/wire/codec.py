@@ -116,16 +116,50 @@ def decode_request(payload: bytes) -> Request | Malformed | BadRequest:
             payload = as_utf8(payload)
         if len(payload) > HARMLESS_BYTES:
             _check_shape(payload)
-        request = _REQUESTS.decode(payload)
-        if request.__class__ is Register:
-            _check_numbers(payload)  # peers are shown members of a session that no struct describes
-        return request
+        return _request_of(payload)
     except _REFUSALS:
         if (rare := _REQUESTS.decode_rare(payload)) is not None:
             return rare
         if _REQUESTS.widen():
             return decode_request(payload)
         return _second_try(payload, _REQUESTS, ANSWERED_IN_BAND)
+
+
+def request_in_steps(payload: bytes) -> Iterator[Request | Malformed | BadRequest | None]:
+    """Decode what a client wrote as ``decode_request`` does, step by step: nothing before what it is.
+
+    A large frame takes tens of milliseconds, in which somebody who waits between the steps serves others.
+
+    Raises:
+        ProtocolError: as there.
+    """
+    try:
+        if not payload.isascii():
+            payload = as_utf8(payload)
+        flaw = flaw_of(payload)
+        yield None
+        _refuse(flaw or _many_great_numbers(payload))
+        yield None
+    except MemoryError as error:
+        raise ProtocolError(_TOO_LARGE) from error
+    _REQUESTS.widen()
+    frame: Request | Malformed | BadRequest
+    try:
+        frame = _request_of(payload)
+    except _REFUSALS:
+        yield None
+        mended = with_whole_characters(payload)
+        yield None
+        frame = _second_try(payload, _REQUESTS, ANSWERED_IN_BAND, mended)
+    yield None  # what is done with it may take as long
+    yield frame
+
+
+def _request_of(payload: bytes) -> Request:
+    request = _REQUESTS.decode(payload)
+    if request.__class__ is Register:
+        _check_numbers(payload)  # peers are shown members of a session that no struct describes
+    return request
 
 
 def decode_answer(payload: bytes) -> Answer:
@@ -197,29 +231,36 @@ def encode(frame: Struct) -> bytes:
 
 
 def _check_shape(payload: bytes, levels: int = NESTING) -> None:
-    flaw = flaw_of(payload, levels)
-    if flaw is None and len(payload) > _LEAST_OF_NUMBERS and payload.count(b",") >= GREAT_NUMBERS:
-        from intercom.wire.numbers import TOO_MANY, has_too_many
+    _refuse(flaw_of(payload, levels) or _many_great_numbers(payload))
 
-        if has_too_many(payload):  # before any of them is read
-            flaw = TOO_MANY
-    if flaw is not None:
-        raise ProtocolError(f"{_NOT_JSON}: {flaw}")
+
+def _many_great_numbers(payload: bytes) -> str | None:
+    """Say so when there are too many, before any of them is read."""
+    if len(payload) <= _LEAST_OF_NUMBERS or payload.count(b",") < GREAT_NUMBERS:
+        return None
+    from intercom.wire.numbers import TOO_MANY, has_too_many
+
+    return TOO_MANY if has_too_many(payload) else None
 
 
 def _check_numbers(payload: bytes) -> None:
     from intercom.wire.numbers import flaw_of_numbers
 
-    flaw = flaw_of_numbers(payload)
+    _refuse(flaw_of_numbers(payload))
+
+
+def _refuse(flaw: str | None) -> None:
     if flaw is not None:
         raise ProtocolError(f"{_NOT_JSON}: {flaw}")
 
 
 def _second_try(
-    payload: bytes, direction: _Direction[_AnyFrame], in_band: frozenset[str]
+    payload: bytes, direction: _Direction[_AnyFrame], in_band: frozenset[str], mended: bytes | None = None
 ) -> _AnyFrame | Malformed | BadRequest:
     """Decode what msgspec refused, without half characters or as the standard parser reads it, or say what is wrong."""
-    if (mended := with_whole_characters(payload)) != payload:
+    if mended is None:
+        mended = with_whole_characters(payload)
+    if mended != payload:
         try:
             frame = direction.decode(mended)
             if frame.__class__ is Register:
@@ -261,7 +302,7 @@ def _second_try(
     except ValueError as error:
         raise ProtocolError(f"{_NOT_JSON}: {_one_line(str(error))}") from error
     except (RecursionError, MemoryError) as error:
-        raise ProtocolError(f"{_NOT_JSON}: it does not fit into stack or memory") from error
+        raise ProtocolError(_TOO_LARGE) from error
 
 
 def _one_line(text: str) -> str:
@@ -383,6 +424,7 @@ _encode = Encoder().encode
 _REFUSALS = (MsgspecError, ValueError, RecursionError, MemoryError)
 """How a parser says that it does not take its input, or cannot in what the caller has left of the stack."""
 _NOT_JSON = "The payload is not valid JSON"
+_TOO_LARGE = f"{_NOT_JSON}: it does not fit into stack or memory"
 _KINDS = {
     dict: "an object",
     list: "an array",

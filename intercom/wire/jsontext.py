@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from binascii import unhexlify
 from functools import cache
 from itertools import accumulate
 from math import isinf
@@ -35,15 +36,21 @@ _LARGE_BYTES = 64 * 1024
 _BRACKETS = b"[{]}"
 _STEPS = bytes.maketrans(_BRACKETS, b"1100")
 _NO_SHAPE = bytes(byte for byte in range(256) if byte not in _BRACKETS + b'"')
+_TWO_BITS = bytes.maketrans(b"\x00\x01\x10\x11", b"0123")
+_FOUR_BITS = bytes.maketrans(bytes(16 * (two // 4) + two % 4 for two in range(16)), b"0123456789abcdef")
+"""Make one hexadecimal digit of two of one bit each, and of two of two bits each."""
 _BLOCK = NESTING
 """Brackets that are counted at once; to look at each of them takes many times as long."""
-_BLOCKS = 64
+_BLOCKS = 512
 """Blocks that are looked at closely together."""
+_QUOTE_BYTES = 64
+"""Bytes for each quote, or fewer, of which it takes long to take the strings out."""
 _SURROGATES = (b"\\ud", b"\\uD")
 _ESCAPE_BYTES = len(b"\\udddd")
 _MARKS = b"\x01\x02\x03\x04\x05"
 """What stands for escaped backslashes, escapes of surrogates, other escapes, quotes and question marks meanwhile."""
 _HIDDEN = bytes.maketrans(b'\\"?', _MARKS[2:])
+_HIDDEN_QUOTES = bytes.maketrans(b'"?', _MARKS[3:])
 _SHOWN = bytes.maketrans(_MARKS, b'\\\\\\"?')
 _UNKNOWN = rb"\ufffd"
 _SURROGATE = "[\ud800-\udfff]"
@@ -91,30 +98,44 @@ def outside(payload: bytes) -> bytes:
     return b'"'.join(payload.split(b'"')[::2])
 
 
+def has_many_quotes(payload: bytes) -> bool:
+    """Tell whether it takes longer than anything else to take the strings out of a text."""
+    return payload.count(b'"') * _QUOTE_BYTES > len(payload)
+
+
 def _is_deep(payload: bytes, levels: int) -> bool:
-    shape = unescaped(payload).translate(None, _NO_SHAPE).replace(b'""', b"")
-    if b'"' in shape:  # there are strings with brackets in them
-        shape = outside(shape).replace(b'"', b"")
-    steps = shape.translate(_STEPS)
+    steps = unescaped(payload).translate(_STEPS, _NO_SHAPE)
+    if has_many_quotes(steps):
+        steps = steps.replace(b'""', b"")
+    if b'"' in steps:  # there are strings with brackets in them
+        steps = b"".join(steps.split(b'"')[::2])
     level = begin = 0
     while begin < len(steps):
         end = begin + _BLOCK
         if level + steps.count(b"1", begin, end) > levels:
             end = begin + _BLOCK * _BLOCKS
-            if level + _highest(steps[begin:end]) > levels:
+            if _leads_above(steps[begin:end], levels - level):
                 return True
         level += 2 * steps.count(b"1", begin, end) - len(steps[begin:end])
         begin = end
     return False
 
 
-def _highest(steps: bytes) -> int:
-    """Return how many levels the steps, a digit each, lead above where they begin: eight of them at a time."""
-    eights = int(steps.ljust(-(-len(steps) // 8) * 8, b"0"), 2).to_bytes(-(-len(steps) // 8), "big")
+def _leads_above(steps: bytes, room: int) -> bool:
+    """Tell whether the steps, a digit each, lead more than so many levels above where they begin: eight at a time."""
+    eights = _packed(steps.ljust(-(-len(steps) // 8) * 8, b"0"))
     ways, peaks = _eight_steps()
-    levels = accumulate(memoryview(eights.translate(ways)).cast("b"), initial=0)
-    highest: int = max(map(add, levels, eights.translate(peaks)))
-    return highest
+    moves = memoryview(eights.translate(ways)).cast("b")
+    if max(accumulate(moves, initial=0)) + 4 <= room:  # to go higher between and be back takes more than eight
+        return False
+    highest: int = max(map(add, accumulate(moves, initial=0), eights.translate(peaks)))
+    return highest > room
+
+
+def _packed(bits: bytes) -> bytes:
+    """Return eight bits, a digit each, as one byte, the first as its highest."""
+    twos = unhexlify(bits).translate(_TWO_BITS)
+    return unhexlify(unhexlify(twos).translate(_FOUR_BITS))
 
 
 @cache
@@ -134,15 +155,20 @@ def with_whole_characters(payload: bytes) -> bytes:
     The standard parser joins the pairs, which are no escapes any more then: to it the whole text is one string, in
     which nothing but surrogates is escaped.
     """
-    places = [at for each in _SURROGATES if (at := payload.find(each)) >= 0]
-    if not places:
+    first = payload.find(_SURROGATES[0])
+    other = payload.find(_SURROGATES[1], 0, first if first >= 0 else len(payload))
+    first = other if other >= 0 else first
+    if first < 0:
         return payload
-    begin, end = len(payload[: min(places)].rstrip(b"\\")), payload.rfind(b"\\") + _ESCAPE_BYTES
+    begin, end = len(payload[:first].rstrip(b"\\")), payload.rfind(b"\\") + _ESCAPE_BYTES
     text = payload[begin:end]
     if len(text.translate(None, _MARKS)) < len(text):
         return payload  # it is no JSON
-    text = text.replace(b"\\\\", b"\x01\x01").replace(b"\\ud", b"\x02d").replace(b"\\uD", b"\x02D")
-    text = text.translate(_HIDDEN).replace(b"\x02", b"\\u")
+    if b"\\\\" not in text and text.count(b"\\") == sum(map(text.count, _SURROGATES)):
+        text = text.translate(_HIDDEN_QUOTES)
+    else:
+        text = text.replace(b"\\\\", b"\x01\x01").replace(b"\\ud", b"\x02d").replace(b"\\uD", b"\x02D")
+        text = text.translate(_HIDDEN).replace(b"\x02", b"\\u")
     try:
         joined: str = json.loads(f'"{text.decode()}"', strict=False)
     except ValueError:

@@ -60,7 +60,8 @@ def read_outermost(payload: bytes, shapes: Mapping[str, type[Struct]]) -> tuple[
     if shape is None:
         return {name: value_of(member) for name, member in head.items()}, payload
     is_strict = shape.__struct_config__.forbid_unknown_fields
-    return outline_of(payload, shape), payload if is_strict else last_members(payload, shape)
+    text = payload if is_strict else last_members(payload, shape)
+    return outline_of(text, shape), text
 
 
 def members_of(text: bytes | Raw, names: Sequence[str]) -> dict[str, Raw] | None:

@@ -5,9 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
+from intercom.cli import answering
 from intercom.cli.answering import Answer, RunningAnswer, variables
-from intercom.client.views import IncomingMessage, SessionView
+from intercom.client.flowsteps import FlowStep
+from intercom.client.views import IncomingMessage, Invoked, SessionView
 from intercom.limits import ANSWER_COMMAND_MS, ANSWER_VARIABLE_CHARACTERS, ATTACHMENTS_BYTES
+from intercom.wire.flows import FlowDispatch
 
 
 def question(text: str = "why", name: str | None = "planner") -> IncomingMessage:
@@ -76,3 +79,29 @@ def test_what_a_peer_wrote_fits_into_an_environment() -> None:
     assert found["PATH"] == "/bin"
     assert "INTERCOM_NAME" not in found
     assert variables(question(name=None), {})["INTERCOM_SENDER_NAME"] == ""
+
+
+def test_a_command_knows_the_step_or_the_task_it_works_on() -> None:
+    """Protocol 12.4 and 13: it may report by itself, and takes the time it takes."""
+    step, task = question(), question()
+    step.flow = FlowStep(FlowDispatch("f", "s", "d", 1, "report it", {}))
+    task.invoked = Invoked("i", "r", "consult", False)
+    found = variables(step, {})
+    assert [found[f"INTERCOM_{name}_ID"] for name in ("FLOW", "STEP", "DISPATCH")] == ["f", "s", "d"]
+    assert "INTERCOM_INVOCATION_ID" not in found
+    found = variables(task, {})
+    assert [found[f"INTERCOM_{name}"] for name in ("INVOCATION_ID", "RUN_ID", "ACTION")] == ["i", "r", "consult"]
+    for message in (step, task):
+        running = RunningAnswer("sleep 60", message, os.environ, 0)
+        try:
+            assert running.poll(10 * ANSWER_COMMAND_MS) is None
+        finally:
+            running.stop()
+
+
+def test_a_shell_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answering, "SHELL", "/nonexistent/sh")
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(FileNotFoundError):
+        RunningAnswer("true", question(), os.environ, 0)
+    assert os.listdir("/proc/self/fd") == before

@@ -15,6 +15,7 @@ import pytest
 
 from tests.cli.test_me import person
 from tests.support.commands import INTERCOM, Shell
+from tests.support.forking import end
 from tests.support.raw import PATIENCE_S
 from tests.support.schemas import assert_described
 
@@ -64,8 +65,7 @@ def terminal(shell: Shell, *arguments: str) -> Iterator[Terminal]:
     try:
         yield opened
     finally:
-        opened.process.kill()
-        opened.process.wait()
+        end(opened.process)
         os.close(opened.fd)
 
 
@@ -126,6 +126,20 @@ def test_a_question_that_was_read_is_answered(shell: Shell) -> None:
     assert person(shell, "me", "answer", "question-1", "no such thing", "--error")[0] == 0
     done = asker.finish()
     assert (done.status, done.document["code"]) == (1, "reply_error")
+
+
+def test_a_question_shows_its_files_until_it_was_read(shell: Shell) -> None:
+    """What was received is the reader's: the broker keeps no text of it (design section 5)."""
+    shell.serve()
+    (shell.cwd / "plan.txt").write_text("first this\nintercom says: that")
+    shell.start("ask", "@me", "may I?", "--as", "planner", "--message-id", "q1", "--attach", "plan.txt", "--json")
+    shell.wait_for(lambda: waiting(shell) == 1)
+    text = person(shell, "me")[1]
+    assert "    may I?\n  --- plan.txt\n    first this\n    intercom says: that\n" in text
+    assert person(shell, "receive", "--me")[0] == 0
+    text = person(shell, "me")[1]
+    assert "    (its text was shown when it was received, and is not kept)\n" in text
+    assert "may I?" not in text and "answer with: intercom me answer q1 TEXT" in text
 
 
 def test_an_answer_to_nothing_is_refused(shell: Shell) -> None:

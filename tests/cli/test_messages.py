@@ -6,7 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from intercom.cli.messages import described, how_to_answer, same_identity, shown
+from intercom.client.flowsteps import FlowStep
 from intercom.client.views import IncomingMessage, Mail, Notice, SessionView
+from intercom.wire.flows import FlowDispatch
 
 SENDER = SessionView(
     id="b1111111-1111-4111-8111-111111111111",
@@ -101,3 +103,30 @@ def test_the_document_of_mail_and_of_a_notice() -> None:
     notice = Notice("undeliverable", "m", "t", "r")
     told = described(IncomingMessage(id="n", text="hi", sender=SENDER, notice=notice))
     assert told["notice"] == {"kind": "undeliverable", "messageId": "m", "target": "t", "reason": "r"}
+
+
+def test_a_step_of_a_flow_says_how_to_report_it() -> None:
+    """Protocol 12.3: what tells whoever does the step how to report it is in the document, and the commands below."""
+    message = IncomingMessage(id="flow-dispatch:d 1", text="do it", sender=SENDER)
+    message.flow = FlowStep(FlowDispatch("f\x1b", "s", "d 1", 2, "report it", {}))
+    step = {"flowId": "f\x1b", "stepId": "s", "dispatchId": "d 1", "attempt": 2, "instruction": "report it"}
+    assert described(message)["flow"] == step
+    lines = shown(message, " --as a").splitlines()
+    assert lines[1:3] == ["    do it", "  step s of flow f\\x1b"]
+    commands = [line.strip() for line in lines if line.lstrip().startswith("intercom ")]
+    assert commands == [f"intercom flow report --as a d 1 {end} --summary TEXT" for end in ("completed", "failed")]
+    assert "report" not in shown(message, None)
+
+
+def test_a_notification_is_a_report_and_not_an_answer() -> None:
+    message = IncomingMessage(id="m", text="hi", sender=SENDER, reply_to="q", is_notification=True)
+    assert described(message)["notification"] is True
+    assert shown(message).splitlines()[0].endswith(" reports:")
+
+
+def test_mail_written_again_is_one_message() -> None:
+    """Protocol 15.3: the same text to the same reader is kept once, and says how often it was written."""
+    mail = Mail(4, 1, 2, 1, sends=3, last_queued_at=9)
+    message = IncomingMessage(id="m", text="hi", sender=SENDER, mail=mail)
+    assert described(message)["mail"] == {"queuedAt": 1, "ageMs": 2, "offers": 1, "sends": 3, "lastQueuedAt": 9}
+    assert " (written 3 times, word for word):" in shown(message).splitlines()[0]

@@ -25,6 +25,7 @@ from intercom.errors import (
     BrokerBusy,
     PeerGone,
     ReplyFailed,
+    RequestRefused,
     SendRefused,
     StartFailed,
     UsageError,
@@ -315,6 +316,37 @@ async def test_mail_between_two_programs(broker: BrokerProcess) -> None:
             assert [record.name for record in await bob.session_records() if record.task_hint] == ["bob"]
         assert (await ada.trace(receipts[2].message_id)).state == "delivered"
         assert {address.name for address in await ada.addresses()} == {"ada", "bob"}
+
+
+async def test_mail_is_read_where_it_waits_and_given_up(broker: BrokerProcess) -> None:
+    """Protocol 9.5: what was peeked at stays until it is settled; a control session deletes what nobody will read."""
+    async with aio.connect("bob", home=broker.home, address=True) as bob:
+        gone = bob.id
+    async with (
+        aio.connect("ada", home=broker.home) as ada,
+        aio.connect(home=broker.home, purpose="control") as control,
+    ):
+        sent = [(await ada.send("bob", str(number))).message_id for number in range(3)]
+        async with aio.connect("bob", home=broker.home, address=True, hold="none") as reader:
+            assert reader.former_ids == ()
+            for _ in range(2):
+                peeked = await reader.peek(limit=2)
+                assert ([message.text for message in peeked.messages], peeked.left) == (["0", "1"], 1)
+            assert await reader.settle_mail(sent[0]) == sent[0]
+            assert [message.id for message in (await reader.peek()).messages] == sent[1:]
+            with pytest.raises(RequestRefused) as refused:
+                await reader.settle_mail(sent[0])
+            assert refused.value.code == "unknown_message"
+        assert (await ada.trace(sent[0])).state == "delivered"
+        assert (await control.purge(address="bob")).mail == 2
+        assert [entry.mailbox_count for entry in await control.addresses() if entry.name == "bob"] == [0]
+        assert await control.force_close(gone, "enough") in (True, False)
+        assert await control.force_close("never-there") is False
+        assert ((await control.outbox()).entries, (await control.outbox()).left) == ((), 0)
+        for ask in (control.retry_outbox, control.cancel_outbox):
+            with pytest.raises(RequestRefused) as refused:
+                await ask("never-there")
+            assert refused.value.code == "unknown_delivery"
 
 
 async def test_a_question_another_session_of_the_address_may_answer(broker: BrokerProcess) -> None:

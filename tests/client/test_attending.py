@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
 from msgspec import to_builtins
 
-from intercom.client import attending
+from intercom.client import aio, attending
 from intercom.client.attending import PolicyRule
 from intercom.client.operations import RequestOperation
 from intercom.client.profile import Profile
@@ -15,6 +16,8 @@ from intercom.errors import RequestRefused, SendRefused, TargetAway, UsageError
 from intercom.testing import MemoryBroker
 from intercom.wire.attention import Policy, PolicyStored
 from intercom.wire.attention import PolicyRule as Rule
+from tests.support.brokers import BrokerProcess
+from tests.support.raw import PATIENCE_S
 
 
 def frame(operation: RequestOperation[Any]) -> dict[str, Any]:
@@ -163,3 +166,32 @@ def test_a_loop_ends_and_says_how_to_go_on() -> None:
     assert caught.value.code == "loop"
     assert 9 < passed < 20
     assert "new message" not in caught.value.hint and "`intercom send @me TEXT`" in caught.value.hint
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_who_waits_and_what_is_kept_under_anyio(broker: BrokerProcess) -> None:
+    """Protocol 15.1 and 15.2, over a socket."""
+    home = broker.home
+    async with (
+        aio.connect("worker", home=home, address=True) as worker,
+        aio.connect("planner", home=home) as planner,
+        aio.connect(home=home, purpose="control") as person,
+    ):
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(planner.ask, "worker", "?")
+                question = await worker.receive()
+                [wait] = (await person.waits()).waits
+                assert (wait.asker_id, wait.target) == (planner.id, "worker")
+                await question.reply("!")
+            await person.set_policy([PolicyRule("hold", sender="planner")], address="worker")
+            held = await planner.send("worker", "held")
+            [kept] = (await person.policies()).kept
+            assert (held.kept, kept.message_id, kept.action) == ("hold", held.message_id, "hold")
+            assert await person.settle_held(held.message_id, "release") == held.message_id
+            assert (await worker.receive()).text == "held"
+            await person.set_policy([PolicyRule("quiet")], session_id=worker.id)
+            assert (await planner.send("worker", "quiet")).kept == "quiet"
+            assert await worker.fetch() == 1
+            assert (await worker.receive()).text == "quiet"

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from intercom.client import detach
 from tests.support.launching import has_text, is_alive, until
+from tests.support.processes import in_child
 
 Helper = subprocess.Popen[bytes]
 Start = Callable[[str], Helper]
@@ -88,3 +90,45 @@ def test_signals_the_starter_blocks_reach_the_command(start: Start, short_path: 
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     until(lambda: has_text(file))
     assert file.read_text() == "set()\n"
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """Give the two ends of a pipe."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        with suppress(OSError):
+            os.close(end)
+
+
+def helped(command: list[str], waiting: int) -> int:
+    """Be the helper in a fork, for a starter that waits as long as the other end of a pipe is open."""
+
+    def run() -> int:
+        os.dup2(waiting, 0)
+        return detach.main(command)
+
+    return in_child(run)
+
+
+@pytest.mark.parametrize(("code", "status"), [("raise SystemExit(5)", 5), ("import os; os.kill(os.getpid(), 9)", 137)])
+def test_the_function_hands_on_how_the_command_ended(pipe: tuple[int, int], code: str, status: int) -> None:
+    assert helped([sys.executable, "-S", "-c", code], pipe[0]) == status
+
+
+def test_the_function_says_that_a_command_cannot_run(pipe: tuple[int, int]) -> None:
+    assert helped(["/nonexistent/python"], pipe[0]) == detach.CANNOT_RUN
+
+
+def test_the_function_ends_with_who_waits(pipe: tuple[int, int]) -> None:
+    """F15: the command goes on."""
+    reading, writing = os.pipe()
+    os.set_inheritable(reading, True)
+    os.close(pipe[1])
+    try:
+        code = f"import os; os.read({reading}, 1); raise SystemExit(5)"
+        assert helped([sys.executable, "-S", "-c", code], pipe[0]) == 0
+    finally:
+        os.close(writing)
+        os.close(reading)

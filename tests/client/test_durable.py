@@ -449,3 +449,31 @@ def test_a_worker_with_nothing_but_calls(broker: BrokerProcess) -> None:
     assert events_of(broker.home)[0] == "failed interrupted"
     kept = [path.suffix for path in (Paths(broker.home).identities / "addresses").iterdir()]
     assert ".link" in kept
+
+
+def test_blocks_say_what_became_of_a_command(broker: BrokerProcess) -> None:
+    """A block is done with its command at its end, unless an exception ended it or it was said within."""
+    with (
+        blocking.connect("w", address=True, durable=True, home=broker.home, start=False) as worker,
+        blocking.connect(purpose="control", home=broker.home, start=False) as person,
+    ):
+        for number in range(1, 5):
+            person.send_command({}, address="w", command_id=f"c{number}")
+        commands = worker.commands(timeout=PATIENCE_S)
+        with next(commands):
+            pass
+        with pytest.raises(ZeroDivisionError), next(commands):
+            raise ZeroDivisionError("no")
+        with pytest.raises(KeyboardInterrupt), next(commands):
+            raise KeyboardInterrupt
+        with next(commands) as command:
+            command.fail("not here", code="elsewhere")
+        while worker.unstored_events:
+            list(worker.commands(timeout=0.01))
+        became = [person.command(f"c{number}") for number in range(1, 5)]
+    assert [(command.state, command.error_code) for command in became] == [
+        ("applied", None),
+        ("failed", "exception"),
+        ("failed", "interrupted"),
+        ("failed", "elsewhere"),
+    ]

@@ -22,6 +22,7 @@ from intercom.paths import Paths
 from intercom.testing import MemoryBroker
 from intercom.testing.flowing import FlowCalls as MemoryFlows
 from intercom.wire.flows import TodoOutcome
+from tests.support.brokers import BrokerProcess
 from tests.support.client import GRANTED, Frame, Rig, message
 from tests.support.raw import PATIENCE_S
 
@@ -470,3 +471,29 @@ async def test_a_flow_under_anyio(paths: Paths, anyio_backend: Any) -> None:
         reported = await message.flow.report("completed", "done")
         assert reported.step_state == "completed"
         assert (await boss.flows.status("f")).state == "completed"
+
+
+async def test_a_flow_is_controlled_under_anyio(broker: BrokerProcess, anyio_backend: Any) -> None:
+    """Protocol 12.5: what holds a flow up, goes on with it, makes it longer and ends it; 12.6, how old it is to go."""
+    home = broker.home
+    async with (
+        aio.connect("boss", home=home, coordinator=True) as boss,
+        aio.connect("ada", home=home, flows=True) as ada,
+    ):
+        flows = boss.flows
+        await flows.create("f", f"session:{ada.id}", [("one", "p"), ("three", "r")])
+        await flows.start("f")
+        with anyio.fail_after(PATIENCE_S):
+            first = await ada.receive()
+            assert first.flow is not None
+            assert (await flows.pause("f")).state == "paused"
+            await first.flow.report("failed", "no")
+            assert (await flows.resume("f")).state == "active"
+            appended = await flows.append("f", "one", [("two", "q")])
+            assert [step.step_id for step in appended.steps] == ["one", "two", "three"]
+            await flows.retry("f", "one", "again")
+            again = await ada.receive()
+        assert again.flow is not None and (again.flow.step_id, again.flow.attempt) == ("one", 2)
+        assert (await flows.cancel("f", "enough")).state == "cancelled"
+        assert [(flow.flow_id, flow.state) for flow in (await flows.list()).flows] == [("f", "cancelled")]
+        assert await flows.collect(dry_run=True) == ()

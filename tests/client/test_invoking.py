@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -280,7 +281,15 @@ def test_tasks_without_an_event_loop(paths: Paths) -> None:
         assert told_of(message.invocation) == told_of(invocation.view()) == BESIDE
         with pytest.raises(RunUnfinished):
             invocation.result(0.05)
-        message.invocation.complete("built")
+        message.invocation.update("waiting", summary="key")
+        with ThreadPoolExecutor(1) as others:
+            ending = others.submit(message.invocation.complete, "built")
+            kinds = [event.kind for event in invocation]
+            assert ending.result() == invocation.state == "completed"
+        assert set(kinds) <= {"run.updated"}
         assert invocation.result(PATIENCE_S).output == "built"
+        with pytest.raises(RequestRefused) as late:
+            invocation.cancel("late")
+        assert late.value.code == "run_terminal"
         assert [view.id for view in boss.invocations(labels=BESIDE["labels"][:1])] == [invocation.id]
         assert isinstance(boss.invocation(invocation.id), intercom.InvocationView)

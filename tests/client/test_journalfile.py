@@ -10,7 +10,7 @@ import pytest
 
 from intercom.client import journalfile, workerjournal
 from intercom.client.journalfile import JournalFile, damaged
-from intercom.errors import AddressHeld, HomeError
+from intercom.errors import AccessDenied, AddressHeld, HomeError
 from intercom.paths import Paths
 from intercom.testing.disk import counted_ids
 
@@ -197,6 +197,48 @@ def test_a_disk_that_is_full_loses_nothing_that_was_said(home: Path, monkeypatch
     journal = again(journal, home)
     assert kinds(journal) == [(1, b'{"kind":"a"}'), (2, b'{"kind":"c"}')]
     journal.close()
+
+
+@pytest.mark.parametrize("failing", ["fsync", "sync_directories"])
+def test_what_is_said_after_it_could_not_be_shortened_is_kept(
+    home: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """FE 4: before the shorter file took its place, and after."""
+    monkeypatch.setattr(journalfile, "JOURNAL_SHORTENED_BYTES", 1)
+    journal = opened(home)
+    journal.report(b'{"kind":"a"}', 1)
+    sync = os.fsync
+
+    def refuse(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    def refuse_draft(descriptor: int) -> None:
+        sync(descriptor)
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(".new"):
+            refuse()
+
+    with monkeypatch.context() as patch:
+        if failing == "fsync":
+            patch.setattr(os, "fsync", refuse_draft)
+        else:
+            patch.setattr(journalfile, failing, refuse)
+        with pytest.raises(HomeError, match="Input/output error"):
+            journal.acknowledge(1)
+    assert journal.report(b'{"kind":"b"}', 1).seq == 2
+    journal = again(journal, home)
+    assert (kinds(journal), journal.floor) == ([(2, b'{"kind":"b"}')], 1)
+    journal.close()
+
+
+def test_a_journal_that_could_not_be_begun_is_free_for_others(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journalfile, "sync_directories", refuse)
+        with pytest.raises(AccessDenied):
+            opened(home)
+    opened(home).close()
 
 
 def test_it_is_looked_at_while_its_worker_has_it(home: Path) -> None:

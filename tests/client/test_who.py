@@ -132,6 +132,16 @@ def test_two_hosts_that_cannot_be_told_apart_are_none(monkeypatch: pytest.Monkey
     assert (found.rule, found.key) == ("guest", None)
 
 
+@pytest.mark.skipif(not os.access("/bin/ps", os.X_OK), reason="there is no ps")
+def test_a_process_has_a_start_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(who.sys, "platform", "darwin")
+    started = start_of(os.getpid())
+    assert started is not None and started == start_of(os.getpid())
+    assert start_of(2**22 + 1) is None
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: (_ for _ in ()).throw(FileNotFoundError()))
+    assert start_of(os.getpid()) is None
+
+
 def test_a_process_has_a_start() -> None:
     assert start_of(os.getpid()) == start_of(os.getpid())
     with subprocess.Popen((sys.executable, "-c", "input()"), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:

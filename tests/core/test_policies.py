@@ -12,7 +12,7 @@ from intercom.limits import Limits
 from intercom.wire import notices, reasons
 from intercom.wire.attention import Policy, PolicyRule
 from tests.core.flow_play import WORKER, Play
-from tests.core.harness import World
+from tests.core.harness import World, without_announcements
 from tests.core.mail import AGENT, Agent, enter, holder, reattach
 
 FULL = (*AGENT, "policy")
@@ -385,6 +385,32 @@ def test_a_commit_that_fails_takes_it_back() -> None:
     assert only(operator.got(), "request_failed")["code"] == "not_recorded"
     told = only(operator.write("policies", requestId="p"), "policies")
     assert [entry["policy"] for entry in told["policies"]] == [policy("hold")]
+
+
+def test_what_is_in_force_can_be_set_again_while_nothing_can_be_recorded() -> None:
+    """Protocol 15.2: an answer that was lost is given again; it rests on what recorded the policy."""
+    world = World()
+    operator, sender = person(world), enter(world, "ann", features=FULL)
+    desk(world)
+    enter(world, "bob", features=FULL)
+    world.auto = False
+    operator.write("policy_set", requestId="p1", policy=policy("refuse"), of={"address": "desk"})
+    operator.write("policy_set", requestId="p2", policy=policy("refuse"), of={"address": "desk"})
+    assert operator.got() == []
+    world.commit()
+    operator.write("policy_set", requestId="p3", policy=policy("hold"), of={"address": "desk"})
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    told = [(frame["requestId"], frame["type"]) for frame in without_announcements(operator.got())]
+    assert told == [("p1", "policy_stored"), ("p2", "policy_stored"), ("p3", "request_failed")]
+    world.auto = False
+    sender.message("bob", "m1")
+    operator.write("policy_set", requestId="p4", policy=policy("refuse"), of={"address": "desk"})
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    assert only(operator.got(), "policy_stored")["requestId"] == "p4"
 
 
 def test_a_policy_that_cannot_be_read_any_more_is_shut() -> None:

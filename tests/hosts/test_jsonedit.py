@@ -128,6 +128,38 @@ def test_what_was_written_around_ours_since_stays() -> None:
     assert parse(take_out(last, SERVER, ALL, lambda path: False), Dialect(comments=True)).data == {"a": 1}
 
 
+OURS = '"intercom": {"command": "/opt/bin/x"}'
+OTHER, THIRD = '"other": {}', '"third": []'
+
+
+@pytest.mark.parametrize(
+    "servers",
+    [
+        f"{OTHER} /* , one */, {OURS}",
+        f"{OTHER} // , one\n, {OURS}",
+        f"{OTHER}, // one\n {OURS}, {THIRD}",
+        f"{OTHER}, /* one */ {OURS} /* , */, {THIRD}",
+        f"{OURS} // one, {{\n, {OTHER}",
+        f"{OTHER}, /* one */ // , two\n {OURS}, // three\n",
+        f"{OURS}, // , one\n",
+        f"{OTHER}, // one\n{OURS}",
+        f"{OTHER}, // one\n{OURS} /* two\n */",
+        f"{OTHER}, // one\n{OURS} // two\n,",
+        f"{OTHER}, // one\n{OURS} /* two\n, */,\n{THIRD}",
+        f"// one\n{OURS}",
+        f"// one\n{OURS} /* two\n */, // three\n",
+        f"{OURS} /*/, one */, {OTHER}",
+    ],
+)
+def test_a_comma_in_a_comment_is_none(servers: str) -> None:
+    """Whoever wrote comments in between finds the others as they were, and a text that the host can read."""
+    text = f'{{"mcpServers": {{{servers}}}}}'
+    wanted = parse(text, ALL).data["mcpServers"]
+    del wanted["intercom"]
+    left = take_out(text, SERVER, ALL, lambda path: path == ("mcpServers",))
+    assert parse(left, ALL).data == {"mcpServers": wanted}
+
+
 @pytest.mark.parametrize(
     ("text", "dialect", "reason"),
     [

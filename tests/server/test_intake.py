@@ -9,7 +9,13 @@ import pytest
 import intercom.server.intake as intake_module
 from intercom.core.clock import Instant
 from intercom.core.effects import Append, Destroy, Effect, Finish
-from intercom.limits import FRAME_BYTES, UNCOMMITTED_BYTES, UNCOMMITTED_FRAMES, UNREGISTERED_FRAME_BYTES
+from intercom.limits import (
+    FRAME_BYTES,
+    STEPPED_BYTES,
+    UNCOMMITTED_BYTES,
+    UNCOMMITTED_FRAMES,
+    UNREGISTERED_FRAME_BYTES,
+)
 from intercom.server.intake import Intake
 from intercom.server.lifecycle import IdleCheck
 from intercom.server.link import Link
@@ -94,6 +100,9 @@ class Effects:
         link.paused = False
         self.stage.intake.resume(link, NOW)
 
+    def resume_soon(self, link: Link) -> None:
+        self.stage.loop.call_soon(lambda: None if link.closed else self.stage.intake.resume(link, NOW))
+
     def broke(self, link: Link) -> None:
         raise AssertionError(link.broken)
 
@@ -138,7 +147,7 @@ class Stage:
             try:
                 data = data[peer.send(data) :]
             except BlockingIOError:
-                assert self.loop.poll(), "nobody reads"
+                assert self.loop.turn(), "nobody reads"
             except BrokenPipeError:
                 break
         self.loop.settle()
@@ -264,6 +273,46 @@ def test_a_large_frame_may_follow_register_in_one_write(stage: Stage) -> None:
     big = {**LIST, "x": "y" * (2 * UNREGISTERED_FRAME_BYTES)}
     stage.write(peer, REGISTER, big)
     assert stage.kinds == ["register", "list"]
+
+
+def test_others_are_served_while_a_large_frame_is_decoded(stage: Stage) -> None:
+    """protocol 1.3.1: the frames behind it wait, and the end of its connection"""
+    link, peer = stage.connect()
+    _, other_peer = stage.connect()
+    stage.write(other_peer, REGISTER)
+    stage.write(peer, REGISTER)
+    data = packed({**LIST, "x": "y" * STEPPED_BYTES})
+    while data:
+        try:
+            data = data[peer.send(data) :]
+        except BlockingIOError:
+            stage.loop.poll()
+    peer.send(packed(HEALTH))
+    peer.shutdown(socket.SHUT_WR)
+    while link.stepped is None:
+        assert stage.loop.poll()
+    other_peer.send(packed({"type": "presence", "status": "here"}))
+    assert stage.loop.poll()
+    assert stage.kinds == ["register", "register", "presence"] and link.paused
+    stage.loop.settle()
+    assert stage.kinds[3:] == ["list", "health"]
+    assert link.stepped is None and stage.core.ended == [1]
+
+
+def test_a_large_frame_that_is_wrong_ends_its_connection(stage: Stage) -> None:
+    """protocol 1.3"""
+    link, peer = stage.connect()
+    stage.write(peer, REGISTER, packed({**LIST, "x": "y" * STEPPED_BYTES})[:-1] + b"]", LIST)
+    assert stage.kinds == ["register"] and link.closed
+    assert stage.core.violations[0].startswith("The payload is not valid JSON: ")
+
+
+def test_a_frame_that_is_decoded_in_steps_counts_as_buffered(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Design OP-1; F35."""
+    monkeypatch.setattr(intake_module, "UNREGISTERED_TOTAL_BYTES", STEPPED_BYTES)
+    link, peer = stage.connect()
+    stage.write(peer, {**REGISTER, "x": "y" * STEPPED_BYTES})
+    assert link.closed and stage.kinds == []
 
 
 @pytest.mark.parametrize("excess", [1, 2**31 - UNREGISTERED_FRAME_BYTES, 2**32 - 1 - UNREGISTERED_FRAME_BYTES])

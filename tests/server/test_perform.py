@@ -39,7 +39,7 @@ from intercom.core.records import (
     Settle,
 )
 from intercom.limits import UNCOMMITTED_FRAMES, UNSENT_BYTES
-from intercom.server.link import Link
+from intercom.server.link import Link, Stepped
 from intercom.server.perform import Performer
 from intercom.store.reader import Read
 from intercom.store.writer import Committed, Failed
@@ -540,6 +540,21 @@ def test_a_link_reads_on_when_its_frames_were_committed_or_given_up(
     outcome(stage)
     assert link.uncommitted_frames == link.uncommitted_bytes == 0
     assert stage.resumed == [1]
+
+
+def test_a_link_goes_on_in_the_next_turn(stage: Stage) -> None:
+    stage.performer.resume_soon(stage.links[1])
+    assert stage.resumed == []
+    stage.loop.settle()
+    assert stage.resumed == [1]
+
+
+def test_a_commit_does_not_hurry_a_frame_that_is_decoded_in_steps(stage: Stage) -> None:
+    link = stage.links[1]
+    link.paused, link.stepped = True, Stepped(b"{}", iter([None]))
+    stage.performer.charge(link, stage.run(Append(1, CHANGES)), 1, 10)
+    stage.commit(1)
+    assert link.paused and stage.resumed == []
 
 
 def test_a_link_stays_paused_while_too_much_is_uncommitted(stage: Stage) -> None:

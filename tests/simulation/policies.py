@@ -91,6 +91,8 @@ class Wishing(Actor):
         self.part.tell(f"{self.name} wishes {action or 'nothing'}")
         rules = [PolicyRule(action=action)] if action else []  # type: ignore[arg-type]  # one of the actions
 
+        attempts: list[object] = []
+
         def told(operation: Operation[Any]) -> None:
             error = operation.error
             self.part.tell(f"{self.name} is told of its wish {action or 'nothing'}: {error!r}")
@@ -99,12 +101,21 @@ class Wishing(Actor):
             elif not isinstance(error, IntercomError):
                 raise Broken("errors-are-ours", repr(error))
             elif isinstance(error, RequestRefused):
-                self.wishes.become(account.moment(), before)
+                # The answer to an earlier attempt, which took effect, may have been lost.
+                self.wishes.become(account.moment(), before if len(attempts) == 1 else before | {action})
                 self.look()
 
         assert self.core is not None
         now = self.clock.now.mono
-        self.does(attending.set_policy(self.core.profile, rules, now=now, timeout_ms=_TIMEOUT_MS, **of), told)
+        operation = attending.set_policy(self.core.profile, rules, now=now, timeout_ms=_TIMEOUT_MS, **of)
+        attempt = operation.attempt
+
+        def counted(*arguments: Any, **members: Any) -> Any:
+            attempts.append(arguments)
+            return attempt(*arguments, **members)
+
+        operation.attempt = counted  # type: ignore[method-assign]  # nothing else tells how often it was asked for
+        self.does(operation, told)
 
     def look(self) -> None:
         """Look whether what is said to be in force may be that."""

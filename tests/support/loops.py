@@ -71,14 +71,18 @@ class HandLoop:
                 table[descriptor]()
         return bool(callbacks)
 
+    def turn(self) -> bool:
+        """Poll and call what was asked for soon; return whether there was anything to do."""
+        polled = self.poll()
+        soon, self.soon = self.soon, []
+        for callback in soon:
+            callback()
+        return polled or bool(soon)
+
     def settle(self) -> None:
-        """Poll and call what was asked for soon, until nothing is left to do."""
+        """Turn until nothing is left to do."""
         for _ in range(10_000):
-            polled = self.poll()
-            soon, self.soon = self.soon, []
-            for callback in soon:
-                callback()
-            if not polled and not soon:
+            if not self.turn():
                 return
         raise AssertionError("the loop does not come to rest")
 

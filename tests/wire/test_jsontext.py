@@ -96,6 +96,13 @@ class TestDepth:
         assert flaw_of(before + nested(NESTING) + b"]") is not None
         assert flaw_of(before + nested(NESTING) + b"," + filling * 300 + b"1]") is not None
 
+    @pytest.mark.parametrize("levels", range(NESTING - 12, NESTING))
+    @pytest.mark.parametrize("shift", range(8))
+    def test_the_count_is_exact_however_brackets_alternate(self, levels: int, shift: int) -> None:
+        """They are counted many at a time"""
+        zigzag = b"[" * levels + b"[]," * shift + b"[[]]," + b"[]," * 600 + b"0" + b"]" * levels
+        assert (flaw_of(zigzag) is None) is (levels + 2 <= NESTING)
+
     @given(value=JSON_VALUES)
     @settings(database=None, deadline=None)
     def test_the_count_is_exact(self, value: Any) -> None:
@@ -198,6 +205,7 @@ class TestHalfCharacters:
             (rb'"\ud83d"', rb'"\ufffd"'),
             (rb'"\uDE00x"', rb'"\ufffdx"'),
             (rb'"\ud83d\ude00"', rb'"\ud83d\ude00"'),
+            (rb'"\uD83D", "?\ud83d"', rb'"\ufffd", "?\ufffd"'),
             (rb'"\uD83D\uD83D\uDE00"', rb'"\ufffd' + "😀".encode() + b'"'),
             (rb'"\ude00\ud83d"', rb'"\ufffd\ufffd"'),
             (rb'"\\ud83d"', rb'"\\ud83d"'),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from intercom.limits import GREAT_NUMBERS
 from intercom.wire.codec import ProtocolError, decode_request
 from intercom.wire.jsontext import read
-from intercom.wire.numbers import OUT_OF_RANGE, TOO_MANY, flaw_of_numbers
+from intercom.wire.numbers import OUT_OF_RANGE, TOO_MANY, flaw_of_numbers, has_too_many
 
 NUMERALS = st.from_regex(r"-?(0|[1-9][0-9]{0,3})(\.[0-9]{1,3})?([eE][+-]?0{0,5}[0-9]{1,4})?", fullmatch=True)
 LONG_NUMERALS = st.builds(
@@ -98,6 +98,29 @@ class TestDoubles:
         for count in (1, 100, 1_000):
             text = b"[" + many * count + last + b"]"
             assert holds_beyond_double(text) == (not last.startswith(b'"') and isinf(float(last)))
+
+    def test_each_is_counted_once(self) -> None:
+        """protocol 1.3: however many hundreds of digits it has"""
+        many = b"[" + (b"-" + b"1" * 308 + b",") * GREAT_NUMBERS
+        assert flaw_of_numbers(many + b"0]") is None
+        assert flaw_of_numbers(many + b"1e200]") == TOO_MANY
+
+    @pytest.mark.parametrize("number", ["1" + "0" * 400 + "e-300", "9" * 120 + "." + "9" * 120, "1e0001", "0e0999"])
+    def test_long_numbers_that_a_double_holds_are_fine(self, number: str) -> None:
+        assert not holds_beyond_double(b"[%b]" % number.encode())
+
+    @pytest.mark.parametrize("text", ["1e3e999", "1.2.3e300", "--1e300", "-e99999", "1" * 100 + "e"])
+    def test_what_looks_like_a_number_in_one_of_many_strings_is_none(self, text: str) -> None:
+        """F37: what a person wrote passes whole"""
+        strings = b'["%b"%b' % (text.encode(), b',"1e300"' * 100)
+        assert flaw_of_numbers(strings + b"]") is None
+        assert flaw_of_numbers(strings + b",1e999]") == OUT_OF_RANGE
+
+    def test_so_many_great_ones_in_many_strings_are_fine(self) -> None:
+        strings = b"[" + b'"1e300",' * (GREAT_NUMBERS + 1)
+        assert flaw_of_numbers(strings + b"0]") is None
+        assert not has_too_many(strings)
+        assert has_too_many(b"[" + b'1e300,"",' * (GREAT_NUMBERS + 1))
 
     @pytest.mark.parametrize("great", [b"1.7976931348623157e308,", b"1" + b"0" * 150 + b",", b"-1E+0301,"])
     def test_so_many_great_ones_are_not_read(self, great: bytes) -> None:

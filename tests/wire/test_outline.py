@@ -10,8 +10,9 @@ from msgspec import Raw
 
 from intercom.core.form import form_refusal, identify, members_of
 from intercom.limits import READ_VALUES
-from intercom.wire.codec import ProtocolError, decode_request, parse_message
-from intercom.wire.frames import BadRequest, Malformed, Presence, Register, Send
+from intercom.wire import codec
+from intercom.wire.codec import ProtocolError, decode_request, parse_message, request_in_steps
+from intercom.wire.frames import BadRequest, ListSessions, Malformed, Presence, Register, Send
 from intercom.wire.outline import has_many_values, last_members, outline_of, value_of
 from intercom.wire.outline import members_of as raw_members_of
 from intercom.wire.shapes import Content, Message
@@ -21,9 +22,24 @@ MESSAGE = b'{"id":"m","timestamp":1,"content":{"text":"t"}}'
 SESSION = b'"session":{"cwd":"/","model":"m","pid":1,"startedAt":1,"lastActivity":1,"extra":%b}'
 
 
+def decoded(payload: bytes) -> object:
+    """Decode a frame at once and in steps, which makes no difference."""
+    at_once = decode_request(payload)
+    assert stepped(payload) == at_once
+    return at_once
+
+
+def stepped(payload: bytes) -> object:
+    *_, frame = request_in_steps(payload)
+    return frame
+
+
 def refused(payload: bytes) -> str:
     with pytest.raises(ProtocolError) as caught:
         decode_request(payload)
+    with pytest.raises(ProtocolError) as again:
+        stepped(payload)
+    assert str(again.value) == str(caught.value)
     return str(caught.value)
 
 
@@ -89,7 +105,7 @@ class TestFrames:
         assert refused(payload).startswith(sentence)
 
     def test_a_request_of_a_feature_is_answered(self) -> None:
-        frame = decode_request(b'{"type":"mail_peek","requestId":"r","x":%b}' % MANY)
+        frame = decoded(b'{"type":"mail_peek","requestId":"r","x":%b}' % MANY)
         assert frame == BadRequest("mail_peek", "r", "Object contains unknown field `x`")
 
     @pytest.mark.parametrize(
@@ -105,24 +121,48 @@ class TestFrames:
     )
     def test_a_wrong_send_is_answered(self, members: bytes, fields: dict[str, Any]) -> None:
         """protocol 4.8: never a protocol error"""
-        frame = decode_request(b'{"type":"send",%b}' % (members % MANY))
+        frame = decoded(b'{"type":"send",%b}' % (members % MANY))
         assert frame == Malformed("send", {"type": "send", **fields})
 
     def test_of_repeated_members_the_last_counts(self) -> None:
         """F38, F39; the first one may be of a wrong type"""
-        frame = decode_request(b'{"type":5,"type":"send","to":%b,"to":"x","message":1,"message":%b}' % (MANY, MESSAGE))
+        frame = decoded(b'{"type":5,"type":"send","to":%b,"to":"x","message":1,"message":%b}' % (MANY, MESSAGE))
         assert isinstance(frame, Send)
         assert (frame.to, bytes(frame.message)) == ("x", MESSAGE)
 
     def test_a_list_of_many_wrong_groups_stays_wrong(self) -> None:
         """protocol 4.5: what stands for it must not be taken for a list of none"""
-        frame = decode_request(b'{"type":"presence","requestId":"r","groups":%b}' % MANY)
+        frame = decoded(b'{"type":"presence","requestId":"r","groups":%b}' % MANY)
         assert frame == Malformed("presence", {"type": "presence", "requestId": "r", "groups": [None]})
+
+    def test_it_is_decoded_in_steps(self) -> None:
+        """Others are served after each look at it, and before it is handled"""
+        fine = b'{"type":"presence","x":%b}' % MANY
+        *steps, frame = request_in_steps(fine)
+        assert steps == [None] * 3 and isinstance(frame, Presence)
+        *steps, frame = request_in_steps(fine.replace(b"[", rb'["\ud83d",', 1))
+        assert steps == [None] * 5 and isinstance(frame, Presence)
+        deep = request_in_steps(b"[" * 1_000)
+        assert next(deep) is None
+        with pytest.raises(ProtocolError, match="nested"):
+            next(deep)
+
+    def test_it_may_be_no_utf8(self) -> None:
+        """protocol 1.3.4"""
+        assert decoded(b'{"type":"list","requestId":"\xff","x":%b}' % MANY) == ListSessions("\ufffd")
+
+    def test_want_of_memory_is_a_protocol_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def exhausted(payload: bytes) -> None:
+            raise MemoryError
+
+        monkeypatch.setattr(codec, "flaw_of", exhausted)
+        with pytest.raises(ProtocolError, match="does not fit into stack or memory"):
+            next(request_in_steps(MANY))
 
     @pytest.mark.parametrize("half", [b"0", rb'"\ud83d"'])
     def test_a_right_frame_is_decoded(self, half: bytes) -> None:
-        assert isinstance(decode_request(b'{"type":"register",' + SESSION % MANY + b',"x":%b}' % half), Register)
-        assert isinstance(decode_request(b'{"type":"presence","x":[%b,%b]}' % (MANY, half)), Presence)
+        assert isinstance(decoded(b'{"type":"register",' + SESSION % MANY + b',"x":%b}' % half), Register)
+        assert isinstance(decoded(b'{"type":"presence","x":[%b,%b]}' % (MANY, half)), Presence)
 
 
 class TestMessages:
@@ -153,7 +193,7 @@ class TestMessages:
     def test_its_send_is_refused_under_its_id(self) -> None:
         """protocol 4.8 A3"""
         message = b'{"id":"m","timestamp":1,"content":{"text":%b},"x":1e999}' % MANY
-        frame = decode_request(b'{"type":"send","to":"x","attemptId":"a","message":%b}' % message)
+        frame = decoded(b'{"type":"send","to":"x","attemptId":"a","message":%b}' % message)
         assert isinstance(frame, Send)
         refusal = form_refusal(False, members_of(frame), False)
         assert refusal is not None and refusal.rule == "A3"
