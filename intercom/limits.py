@@ -684,6 +684,8 @@ CLUSTER_PARTS = 64
 """Of how many parts an envelope may be, and of how many envelopes parts are kept whose others have not come."""
 CLUSTER_BATCH = 256
 """What is asked of the engine at a time."""
+CLUSTER_WISH_MS = 3_000
+"""How long the engine keeps such a wish; it may be lost with the server that kept it, and nobody says so then."""
 CLUSTER_CLOSE_MS = 250
 """How long a connection to the engine may take to be closed before it is given up."""
 CLUSTER_END_MS = 20

@@ -592,13 +592,24 @@ def test_memory_is_compared_as_it_is(held: float, told: list[str]) -> None:
     [
         ([0.96, 0.95, 1.2], False, "reached"),
         ([0.94, 0.9], False, "missed"),
-        ([0.96, 0.9, 0.95], False, "not settled, reached in 2 of 3 repetitions"),
+        ([0.96, 0.9, 0.95], False, "not settled"),
         ([0.95, 0.1], True, "reached"),
-        ([1.0, 0.9], True, "not settled, reached in 1 of 2 repetitions"),
+        ([1.0, 0.9], True, "not settled"),
+        ([0.9] * 5 + [1.0] * 15, False, "reached"),
+        ([0.9] * 6 + [1.0] * 14, False, "not settled"),
+        ([0.9] * 15 + [1.0] * 5, False, "missed"),
     ],
 )
-def test_a_bound_is_reached_when_it_is_in_every_repetition(ratios: list[float], is_most: bool, said: str) -> None:
+def test_a_bound_is_reached_when_the_median_is_on_its_side_for_sure(
+    ratios: list[float], is_most: bool, said: str
+) -> None:
     assert across.verdict(ratios, 0.95, is_most=is_most) == said
+
+
+@pytest.mark.parametrize(("count", "left_out"), [(1, 0), (4, 0), (8, 0), (9, 1), (20, 5)])
+def test_the_interval_of_the_median_leaves_out_as_many_as_chance_allows(count: int, left_out: int) -> None:
+    """From 2 P(X <= left_out) <= 1/16, X binomial with one half."""
+    assert across.interval([float(one) for one in range(count)]) == (left_out, count - 1 - left_out)
 
 
 def test_what_takes_turns_is_compared_block_by_block() -> None:
@@ -608,20 +619,21 @@ def test_what_takes_turns_is_compared_block_by_block() -> None:
 
 def test_sides_that_are_compared_begin_by_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(across, "WARM_S", 0.0)
+    monkeypatch.setattr(across, "BLOCKS", 3)
     order: list[float] = []
 
     async def side(value: float) -> float:
         order.append(value)
         return value
 
-    found = asyncio.run(across.in_turns(lambda: side(1.0), lambda: side(2.0), 3))
+    found = asyncio.run(across.in_turns(lambda: side(1.0), lambda: side(2.0)))
     assert found == [(1.0, 2.0)] * 3 and order == [2.0, 1.0, 1.0, 2.0, 2.0, 1.0]
 
 
 def test_the_table_of_what_crosses_says_what_must_be_reached() -> None:
-    results = [dict.fromkeys(across.TITLES, across.Compared(1000.0 * place, 500.0, 2.0 * place)) for place in (1, 2)]
-    one_way, trip, local = across.lines(results)[2:]
+    each = [across.Compared(1000.0 * place, 500.0, 2.0 * place) for place in (1, 2)]
+    one_way, trip, local = across.lines(dict.fromkeys(across.TITLES, each))[2:]
     assert "| 1 500 (1 000 to 2 000) | 500 (500 to 500) JetStream" in one_way
-    assert one_way.endswith("| 3.00 (2.00 to 4.00) × | at least 0.4 ×: reached |")
-    assert trip.endswith("| at most 3 ×: not settled, reached in 1 of 2 repetitions |")
+    assert one_way.endswith("| 3.00 × (2.00 to 4.00) | at least 0.4 ×: reached |")
+    assert trip.endswith("| at most 3 ×: not settled |")
     assert local.endswith("| at least 0.95 ×: reached |")

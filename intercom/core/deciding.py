@@ -99,7 +99,7 @@ class Deciding:
         """Decide about a ``send`` or ``supervisor_send`` and answer or forward it."""
         refusal = self._decide(connection, frame, None, now)
         if refusal is not None:
-            self.refuse(connection, *identify(members_of(frame)), refusal)
+            self.refuse(connection, *identify(frame), refusal)
 
     def send_away(self, connection: Connection, away: Away, frame: Send, now: Instant) -> None:
         """Decide about a send to somebody who is known to be away."""
@@ -115,7 +115,7 @@ class Deciding:
             frame = held.aimed_anew(now)
             refusal = self._decide(held.connection, frame, held, now)
             if refusal is not None:
-                self.refuse(held.connection, *identify(members_of(frame)), refusal)
+                self.refuse(held.connection, *identify(frame), refusal)
 
     def forward_to_stage(self, request: OwnerRequest, target: Session, now: Instant) -> None:
         """Send to a live stage what its run's owner wants to be forwarded, as if it came now (protocol 6.12.4)."""
@@ -181,16 +181,17 @@ class Deciding:
             is_valid = message_of(frame.fields.get("message")) is not None
             return form_refusal(frame.type == "supervisor_send", frame.fields, is_valid)
         message = parse_message(frame.message)
+        if message is None:  # what A1 and A2 look at is right, or this would be no Send
+            return Refusal("A3", reasons.INVALID_MESSAGE)
         if (
-            message is None
-            or is_reserved(message.id)
+            is_reserved(message.id)
             or frame.require_pending_reply is not UNSET
             or frame.resolve_reply_target is False
             or frame.channel is not UNSET
             or frame.valid_for is not UNSET
         ):
-            refusal = form_refusal(isinstance(frame, SupervisorSend), members_of(frame), message is not None)
-            if refusal is not None or message is None:
+            refusal = form_refusal(isinstance(frame, SupervisorSend), members_of(frame), True)
+            if refusal is not None:
                 return refusal
         sender = connection.session
         if sender is None:

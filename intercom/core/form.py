@@ -10,20 +10,17 @@ from msgspec.json import encode
 
 from intercom.core.attempts import Refusal
 from intercom.limits import LONGEST_VALIDITY_MS
-from intercom.wire import reasons
+from intercom.wire import outline, reasons
 from intercom.wire.flows import DISPATCH_PREFIX
 from intercom.wire.frames import Malformed, Send, SendPendingStageNotification
-from intercom.wire.outline import has_many_values, outline_of
 
 
-def members_of(frame: Send | SendPendingStageNotification | Malformed) -> dict[str, Any]:
+def members_of(frame: Send) -> dict[str, Any]:
     """Return the members of a send by their names on the wire, decoded."""
-    if isinstance(frame, Malformed):
-        return frame.fields
     text = encode(frame)
-    if has_many_values(text):
-        return outline_of(text, type(frame)) or {}
-    # A message that was refused may hold a number beyond a double, which msgspec does not read.
+    if outline.has_many_values(text):
+        return outline.outline_of(text, type(frame)) or {}
+    # A member that is kept as it is written may hold a number beyond a double, which msgspec does not read.
     members: dict[str, Any] = json.loads(text)
     return members
 
@@ -33,10 +30,14 @@ def is_duration(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LONGEST_VALIDITY_MS
 
 
-def identify(members: dict[str, Any]) -> tuple[str, str | UnsetType]:
+def identify(frame: Send | SendPendingStageNotification | Malformed) -> tuple[str, str | UnsetType]:
     """Return the message id and attempt id an answer must carry; ``unknown`` without a usable message id."""
-    message, attempt_id = members.get("message"), members.get("attemptId", UNSET)
-    message_id = message.get("id") if isinstance(message, dict) else None
+    if isinstance(frame, Malformed):
+        message, attempt_id = frame.fields.get("message"), frame.fields.get("attemptId", UNSET)
+        message_id = message.get("id") if isinstance(message, dict) else None
+    else:
+        members, attempt_id = outline.members_of(frame.message, ("id",)) or {}, frame.attempt_id
+        message_id = outline.value_of(members["id"]) if "id" in members else None
     return (
         message_id if isinstance(message_id, str) else "unknown",
         attempt_id if isinstance(attempt_id, str) else UNSET,

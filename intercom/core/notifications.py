@@ -19,7 +19,7 @@ from intercom.core.attempts import CONFLICT_CODE, Refusal, conflict_with
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.deadlines import Deadline, Deadlines
-from intercom.core.form import identify, is_reserved, members_of
+from intercom.core.form import identify, is_reserved
 from intercom.core.operation import Operation, Standing
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
@@ -113,7 +113,7 @@ class Notifications:
         refusal = self._decide(connection, frame, now)
         if refusal is None:
             return
-        message_id, attempt_id = identify(members_of(frame))
+        message_id, attempt_id = identify(frame)
         answer = DeliveryFailed(message_id, refusal.reason, attempt_id, refusal.code)  # type: ignore[arg-type]  # the codes are literals
         self._outbox.write(connection, answer, refusal.after)
         otherwise = DeliveryFailed(message_id, reasons.NOT_RECORDED, attempt_id)

@@ -162,9 +162,9 @@ def with_whole_characters(payload: bytes) -> bytes:
         return payload
     begin, end = len(payload[:first].rstrip(b"\\")), payload.rfind(b"\\") + _ESCAPE_BYTES
     text = payload[begin:end]
-    if len(text.translate(None, _MARKS)) < len(text):
+    if any(mark in text for mark in _MARKS):
         return payload  # it is no JSON
-    if b"\\\\" not in text and text.count(b"\\") == sum(map(text.count, _SURROGATES)):
+    if _has_surrogates_alone(text):
         text = text.translate(_HIDDEN_QUOTES)
     else:
         text = text.replace(b"\\\\", b"\x01\x01").replace(b"\\ud", b"\x02d").replace(b"\\uD", b"\x02D")
@@ -177,6 +177,12 @@ def with_whole_characters(payload: bytes) -> bytes:
     if b"?" not in text:
         return payload
     return payload[:begin] + text.replace(b"?", _UNKNOWN).translate(_SHOWN) + payload[end:]
+
+
+def _has_surrogates_alone(text: bytes) -> bool:
+    """Tell whether nothing but surrogates is escaped; they are not counted where too much is."""
+    escapes = text.count(b"\\")
+    return escapes * _ESCAPE_BYTES <= len(text) and escapes in accumulate(map(text.count, _SURROGATES))
 
 
 def read(payload: bytes) -> Any:

@@ -30,8 +30,9 @@ _ALIKE = bytes.maketrans(b"2", b"0")
 _HUNDREDS = b"0e000"
 _THOUSANDS = b"0e0000"
 """How exponents of so many digits look, whatever they are."""
+_BEGIN = b"e2"
 _GREAT = b"0g000"
-"""How an exponent looks that begins with 2 or more and has three digits."""
+"""How an exponent begins that begins with 2 or more, and how one looks that has three digits as well."""
 _MANY_DIGITS = (b" " + b"0" * 100, b"." + b"0" * 100)
 """How a number begins that is beyond a double with an exponent below 200, with a sign or without."""
 
@@ -47,7 +48,9 @@ def has_too_many(text: bytes) -> bool:
 
 
 def _flaw_of(text: bytes, look: Callable[[bytes], str | None]) -> str | None:
-    text = b" " + text.translate(None, b"+")  # no value depends on that sign; none is at the very beginning now
+    if b"+" in text:
+        text = text.translate(None, b"+")  # no value depends on it
+    text = b" " + text  # no number is at its very beginning
     if has_many_quotes(text) and look(text) is None:
         return None  # neither within strings
     return look(outside(unescaped(text)))
@@ -73,8 +76,11 @@ def _great_ones(text: bytes) -> tuple[bytes, list[bytes]]:
         if _THOUSANDS in shape:
             marks.append(_THOUSANDS)
         classes = text.translate(_CLASSES)
-        if b"e2" in classes:
-            shape = classes.replace(b"e2", b"g0").translate(_ALIKE)
+        begins = classes.count(_BEGIN)
+        if begins and not marks and begins <= GREAT_NUMBERS:
+            return classes, [_BEGIN]  # not all are great, but few enough to be looked at
+        if begins:
+            shape = classes.replace(_BEGIN, b"g0").translate(_ALIKE)
             marks.append(_GREAT)
     return shape, marks
 

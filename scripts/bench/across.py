@@ -6,8 +6,9 @@ published with acknowledgement, fetched by a pull consumer, acknowledged. A bare
 before each way, made by the store of a broker.
 
 What is compared takes turns in short blocks, whose order changes, after both sides have run for a while: so what else
-this machine does meets both alike. A ratio is the median of those of the blocks, a repetition begins with new
-processes, and a bound counts as reached, or missed, when it is in every repetition.
+this machine does meets both alike. While the same processes run, the ratio is the median of those of the blocks; each
+repetition begins with new ones. A bound counts as reached, or missed, when the median of all ratios is on that side of
+it with fifteen parts of sixteen certainty.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
+from math import comb
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -34,6 +36,7 @@ from scripts.bench import machine
 from scripts.bench.report import number
 from tests.support.brokers import BrokerProcess
 from tests.support.engines import NatsServer, one_server
+from tests.support.raw import RawClient
 
 PAIRS = 8
 IN_FLIGHT = 16
@@ -43,8 +46,12 @@ MESSAGES = 2_000
 ROUND_TRIPS = 50
 LOCAL_MESSAGES = 4_000
 BLOCKS = 12
-LOCAL_BLOCKS = 48
-"""Of each side in a repetition. Local messages are to differ by less than a block does from the next one."""
+"""Of each side, while the same processes run."""
+DOUBT = 1 / 16
+"""How often at most the median lies beside the interval that a verdict rests on."""
+LOCAL_TWINS = 4
+"""How often two brokers are started in a repetition whose local messages are compared: of two of one kind, too, one is
+some hundredths faster than the other for all its life."""
 WARM_S = 1.5
 """How long each side runs before it is measured."""
 TEXT = "x" * 256
@@ -314,18 +321,21 @@ class Homes:
         home.mkdir(mode=0o700)
         return home
 
+    def join(self, home: Path) -> None:
+        """Let the broker of a home be in the cluster."""
+        (home / "intercom.toml").write_text(
+            f'[cluster]\nurl = "{self.server.url}"\nkey_file = "{self.directory}/mesh.key"\nnode = "{home.name}"\n'
+        )
+
     def broker(self, name: str, *, is_joined: bool = True) -> BrokerProcess:
         """Start a broker, and wait until it is in the cluster when it is to be."""
         home = self.home(name)
         if is_joined:
-            (home / "intercom.toml").write_text(
-                f'[cluster]\nurl = "{self.server.url}"\nkey_file = "{self.directory}/mesh.key"\nnode = "{name}"\n'
-            )
+            self.join(home)
         broker = BrokerProcess(home, apart=True)
         self._brokers.append(broker)
-        with broker.connect() as client:
-            while is_joined and client.status()["multiNode"]["status"] != "on":
-                time.sleep(0.01)
+        if is_joined:
+            wait_until_on(broker.socket)
         return broker
 
     def close(self) -> None:
@@ -335,77 +345,20 @@ class Homes:
         self.server.close()
 
 
+def wait_until_on(place: Path) -> None:
+    """Return when the broker at this socket is in its cluster."""
+    with closing(RawClient(place)) as client:
+        while client.status()["multiNode"]["status"] != "on":
+            time.sleep(0.01)
+
+
 Block = Callable[[], Awaitable[float]]
 Pair = tuple[float, float]
 """What one block gave: ours, and what it is compared with."""
 
 
-async def in_turns(ours: Block, theirs: Block, blocks: int) -> list[Pair]:
-    """Let two sides run alone for a while, then in blocks by turns; return what these gave."""
-    for side in (ours, theirs):
-        until = time.perf_counter() + WARM_S
-        while time.perf_counter() < until:
-            await side()
-    found = []
-    for place in range(blocks):
-        if place % 2:
-            found.append((await ours(), await theirs()))
-        else:
-            other = await theirs()
-            found.append((await ours(), other))
-    return found
-
-
-async def across(homes: Homes) -> dict[str, list[Pair]]:
-    """Compare what crosses between two brokers with the bare engine."""
-    near, far = homes.broker("near"), homes.broker("far")
-    bare = Bare(homes.server, homes.home("bare"))
-    await bare.enter()
-    found: dict[str, list[Pair]] = {}
-    many = Play(near.socket, far.socket)
-    await many.enter(PAIRS)
-    found["one-way"] = await in_turns(lambda: many.one_way(MESSAGES), lambda: bare.one_way(MESSAGES), BLOCKS)
-    many.leave()
-    one = Play(near.socket, far.socket)
-    await one.enter(1)
-    found["round trip"] = await in_turns(
-        lambda: one.round_trips(ROUND_TRIPS), lambda: bare.round_trips(ROUND_TRIPS), BLOCKS
-    )
-    one.leave()
-    await bare.leave()
-    return found
-
-
-async def local(homes: Homes) -> dict[str, list[Pair]]:
-    """Compare a broker that is in a cluster with one that is in none, both as new and as busy as the other."""
-    homes.broker("peer")
-    joined, alone = homes.broker("joined"), homes.broker("alone", is_joined=False)
-    plays = [Play(broker.socket, broker.socket) for broker in (joined, alone)]
-    for play in plays:
-        await play.enter(PAIRS)
-    first, second = (lambda play=play: play.one_way(LOCAL_MESSAGES) for play in plays)
-    found = await in_turns(first, second, LOCAL_BLOCKS)
-    for play in plays:
-        play.leave()
-    return {"local": found}
-
-
-def repetition(directory: Path) -> dict[str, list[Pair]]:
-    """Measure everything once."""
-    found: dict[str, list[Pair]] = {}
-    for scene in (across, local):
-        place = directory / scene.__name__
-        place.mkdir()
-        with closing(Homes(place)) as homes:
-            found |= asyncio.run(scene(homes))
-    return found
-
-
-# --- what is said ---------------------------------------------------------------------------------------
-
-
 class Compared(msgspec.Struct, frozen=True):
-    """Hold what one repetition gave of one measure."""
+    """Hold what two sides gave while the same processes ran."""
 
     ours: float
     theirs: float
@@ -418,12 +371,88 @@ def compared(pairs: Sequence[Pair]) -> Compared:
     return Compared(median(ours), median(theirs), median(our / their for our, their in pairs))
 
 
+async def in_turns(ours: Block, theirs: Block) -> list[Pair]:
+    """Let two sides run alone for a while, then in blocks by turns; return what these gave."""
+    for side in (ours, theirs):
+        until = time.perf_counter() + WARM_S
+        while time.perf_counter() < until:
+            await side()
+    found = []
+    for place in range(BLOCKS):
+        if place % 2:
+            found.append((await ours(), await theirs()))
+        else:
+            other = await theirs()
+            found.append((await ours(), other))
+    return found
+
+
+async def across(homes: Homes) -> dict[str, list[Compared]]:
+    """Compare what crosses between two brokers with the bare engine."""
+    near, far = homes.broker("near"), homes.broker("far")
+    bare = Bare(homes.server, homes.home("bare"))
+    await bare.enter()
+    found: dict[str, list[Compared]] = {}
+    many = Play(near.socket, far.socket)
+    await many.enter(PAIRS)
+    pairs = await in_turns(lambda: many.one_way(MESSAGES), lambda: bare.one_way(MESSAGES))
+    found["one-way"] = [compared(pairs)]
+    many.leave()
+    one = Play(near.socket, far.socket)
+    await one.enter(1)
+    pairs = await in_turns(lambda: one.round_trips(ROUND_TRIPS), lambda: bare.round_trips(ROUND_TRIPS))
+    found["round trip"] = [compared(pairs)]
+    one.leave()
+    await bare.leave()
+    return found
+
+
+async def local(homes: Homes) -> dict[str, list[Compared]]:
+    """Compare brokers that are in a cluster with ones that are in none, as new and as busy as the others."""
+    homes.broker("peer")
+    found: list[Compared] = []
+    for twins in range(LOCAL_TWINS):
+        joined, alone = homes.broker(f"joined-{twins}"), homes.broker(f"alone-{twins}", is_joined=False)
+        plays = [Play(broker.socket, broker.socket) for broker in (joined, alone)]
+        for play in plays:
+            await play.enter(PAIRS)
+        first, second = (lambda play=play: play.one_way(LOCAL_MESSAGES) for play in plays)
+        found.append(compared(await in_turns(first, second)))
+        for play in plays:
+            play.leave()
+        for broker in (joined, alone):
+            broker.close()
+    return {"local": found}
+
+
+def repetition(directory: Path) -> dict[str, list[Compared]]:
+    """Measure everything once."""
+    found: dict[str, list[Compared]] = {}
+    for scene in (across, local):
+        place = directory / scene.__name__
+        place.mkdir()
+        with closing(Homes(place)) as homes:
+            found |= asyncio.run(scene(homes))
+    return found
+
+
+# --- what is said ---------------------------------------------------------------------------------------
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return between what the median of many more is, but for ``DOUBT``; of fewer than five the lowest and highest."""
+    ordered, count = sorted(values), len(values)
+    left_out, doubt = 0, 2 * comb(count, 0) / 2**count
+    while doubt + 2 * comb(count, left_out + 1) / 2**count <= DOUBT:
+        left_out += 1
+        doubt += 2 * comb(count, left_out) / 2**count
+    return ordered[left_out], ordered[-1 - left_out]
+
+
 def verdict(ratios: Sequence[float], bound: float, *, is_most: bool = False) -> str:
-    """Return whether a bound is reached: in every repetition, in none, or in how many of them."""
-    reached = sum(ratio <= bound if is_most else ratio >= bound for ratio in ratios)
-    if 0 < reached < len(ratios):
-        return f"not settled, reached in {reached} of {len(ratios)} repetitions"
-    return "reached" if reached else "missed"
+    """Return whether a bound is reached, or missed, by the whole of the interval."""
+    reached = [end <= bound if is_most else end >= bound for end in interval(ratios)]
+    return "reached" if all(reached) else "not settled" if any(reached) else "missed"
 
 
 TITLES = {
@@ -445,19 +474,20 @@ def spread(values: Sequence[float]) -> str:
     return f"{number(median(values))} ({number(min(values))} to {number(max(values))})"
 
 
-def lines(results: Sequence[dict[str, Compared]]) -> list[str]:
+def lines(results: dict[str, list[Compared]]) -> list[str]:
     """Return the table and whether each bound is reached."""
     found = [
         "| measured | intercom | beside | ratio | must |",
         "| --- | --- | --- | --- | --- |",
     ]
     for name, (title, beside) in TITLES.items():
-        each = [result[name] for result in results]
+        each = results[name]
         ratios = [one.ratio for one in each]
         is_most = name == "round trip"
         must = f"at {'most' if is_most else 'least'} {MUST[name]:g} ×: {verdict(ratios, MUST[name], is_most=is_most)}"
         ours, theirs = spread([one.ours for one in each]), spread([one.theirs for one in each])
-        found.append(f"| {title} | {ours} | {theirs} {beside} | {spread(ratios)} × | {must} |")
+        ratio = " to ".join(map(number, interval(ratios)))
+        found.append(f"| {title} | {ours} | {theirs} {beside} | {number(median(ratios))} × ({ratio}) | {must} |")
     return found
 
 
@@ -468,12 +498,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help=f"default {REPETITIONS}")
     options = parser.parse_args(arguments)
-    results = []
+    results: dict[str, list[Compared]] = {name: [] for name in TITLES}
     for place in range(options.repetitions):
         with TemporaryDirectory(prefix="ic-", dir="/tmp", ignore_cleanup_errors=True) as directory:
-            results.append({name: compared(pairs) for name, pairs in repetition(Path(directory)).items()})
+            found = repetition(Path(directory))
+        for name, each in found.items():
+            results[name] += each
         told = ", ".join(
-            f"{name} {number(one.ours)} by {number(one.theirs)} is {one.ratio:.2f}" for name, one in results[-1].items()
+            f"{name} {one.ours:,.4g} by {one.theirs:,.4g} is {one.ratio:.2f}"
+            for name, each in found.items()
+            for one in each
         )
         print(f"# {place + 1}/{options.repetitions} {told}", file=sys.stderr, flush=True)
     print("\n".join(lines(results)))

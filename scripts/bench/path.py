@@ -10,14 +10,16 @@ import argparse
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 import intercom
+from scripts.bench.across import SEEN_AFTER_S, Homes, wait_until_on
 from scripts.bench.main import TEXT_BYTES
 from scripts.bench.peers import Peer
 
@@ -58,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.bench.path", description=__doc__)
     parser.add_argument("--window", type=int, default=1, help="requests that are written at once (default 1)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"times they are (default {ROUNDS})")
+    parser.add_argument("--cluster", action="store_true", help="with the broker in a cluster, and another one in that")
     options = parser.parse_args(arguments)
     counts = Counts()
     rounds = range(WARM_ROUNDS + options.rounds)
@@ -65,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for watch in (threading.settrace, threading.setprofile):
         watch(counts.trace if watch is threading.settrace else counts.profile)
         try:
-            with conversation() as (asker, worker):
+            with conversation(is_joined=options.cluster) as (asker, worker):
                 for number in rounds:
                     counts.is_on = number >= WARM_ROUNDS
                     talk(asker, worker, number, options.window)
@@ -81,18 +84,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @contextmanager
-def conversation() -> Iterator[tuple[Peer, Peer]]:
-    """Start a broker in a thread and bring two sessions to it."""
-    with (
-        tempfile.TemporaryDirectory(prefix="path-") as home,
-        intercom.serve(home, settings={"watchdog": False}) as broker,
-    ):
-        asker, worker = (Peer(f"unix:{broker.socket}", name) for name in ("asker", "worker"))
-        try:
+def conversation(*, is_joined: bool = False) -> Iterator[tuple[Peer, Peer]]:
+    """Start a broker in a thread and bring two sessions to it; ``is_joined``: it is in a cluster with another one."""
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="path-")))
+        home = place / "here"
+        home.mkdir(mode=0o700)
+        if is_joined:
+            homes = stack.enter_context(closing(Homes(place)))
+            homes.broker("peer")
+            homes.join(home)
+        broker = stack.enter_context(intercom.serve(home, settings={"watchdog": False}))
+        if is_joined:
+            wait_until_on(Path(broker.socket))
+        with Peer(f"unix:{broker.socket}", "asker") as asker, Peer(f"unix:{broker.socket}", "worker") as worker:
+            if is_joined:
+                time.sleep(SEEN_AFTER_S)
             yield asker, worker
-        finally:
-            asker.close()
-            worker.close()
 
 
 def talk(asker: Peer, worker: Peer, number: int, window: int) -> None:

@@ -86,6 +86,7 @@ def big_frames(scene: Scene) -> dict[str, Sample]:
         Peer(running.address, "sender") as sender,
         Peer(running.address, "worker") as worker,
     ):
+        sender.read("session_joined", 1)  # what it reads from now on are the answers to its frames
         turns = Turns(running.directory / "turns")
         number = 0
         for form, made in {**FORMS, **REFUSED_FORMS}.items():

@@ -18,7 +18,9 @@ from intercom.wire.codec import (
     decode_request,
     encode,
     parse_message,
+    request_in_steps,
 )
+from intercom.wire.jsontext import HARMLESS_BYTES
 from tests.fuzz.chance import odd_value
 from tests.fuzz.mutations import encoded, mutated, spoilt_bytes
 from tests.fuzz.shapes import Known, makers
@@ -53,13 +55,24 @@ def play(number: int) -> Tally:
     return tally
 
 
+def _in_steps(payload: bytes) -> Any:
+    """Return what a large request would be taken for, or the sentence that refuses it."""
+    try:
+        *_, frame = request_in_steps(payload)
+    except ProtocolError as error:
+        return str(error)
+    return frame
+
+
 def _decode(payload: bytes, is_answer: bool) -> None:
     try:
         frame: Any = decode_answer(payload) if is_answer else decode_request(payload)
     except ProtocolError as error:
         text = str(error)
         assert text and text.isprintable() and len(text) < 1_000, f"{text!r} is not a sentence to show"
+        assert is_answer or len(payload) <= HARMLESS_BYTES or _in_steps(payload) == text
         return
+    assert is_answer or _in_steps(payload) == frame
     assert _is_json(payload), f"{payload!r} is not JSON and was decoded as {frame!r:.300}"
     if isinstance(frame, (Malformed, BadRequest)):
         return

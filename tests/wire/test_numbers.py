@@ -105,6 +105,16 @@ class TestDoubles:
         assert flaw_of_numbers(many + b"0]") is None
         assert flaw_of_numbers(many + b"1e200]") == TOO_MANY
 
+    def test_only_great_ones_are_counted(self) -> None:
+        """protocol 1.3: from 1e200 on, or with four digits in their exponent"""
+        small = b"[" + b"1e30," * (GREAT_NUMBERS + 1)
+        assert flaw_of_numbers(small + b"1e100]") is None
+        assert flaw_of_numbers(small + b"1e300]") is None
+        assert flaw_of_numbers(small + b"1e310]") == OUT_OF_RANGE
+        half = b"[" + (b"1e30," + b"1e0001,") * (GREAT_NUMBERS // 2 + 1)
+        assert flaw_of_numbers(half + b"0]") is None
+        assert flaw_of_numbers(half + b"1e300," * (GREAT_NUMBERS // 2) + b"0]") == TOO_MANY
+
     @pytest.mark.parametrize("number", ["1" + "0" * 400 + "e-300", "9" * 120 + "." + "9" * 120, "1e0001", "0e0999"])
     def test_long_numbers_that_a_double_holds_are_fine(self, number: str) -> None:
         assert not holds_beyond_double(b"[%b]" % number.encode())

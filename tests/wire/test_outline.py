@@ -197,4 +197,4 @@ class TestMessages:
         assert isinstance(frame, Send)
         refusal = form_refusal(False, members_of(frame), False)
         assert refusal is not None and refusal.rule == "A3"
-        assert identify(members_of(frame)) == ("m", "a")
+        assert identify(frame) == ("m", "a")

@@ -16,16 +16,20 @@ from intercom.cluster.envelope import Envelope, Foreign, enclosed, unseal
 from intercom.cluster.nats.access import Unusable
 from intercom.cluster.nats.engine import Engine
 from intercom.cluster.parts import HEADER, Odd, Parts, Whole
-from intercom.limits import CLUSTER_ANSWER_MS, CLUSTER_BATCH, CLUSTER_REDELIVERY_MS, CLUSTER_UNSETTLED
+from intercom.limits import (
+    CLUSTER_ANSWER_MS,
+    CLUSTER_BATCH,
+    CLUSTER_REDELIVERY_MS,
+    CLUSTER_UNSETTLED,
+    CLUSTER_WISH_MS,
+)
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
-_PULL_S = 20
 _HAD_ITS_TIME = ("404", "408")
 _OTHER_LEADER = "Leadership Change"
 _ACK = b"+ACK"
-_MARGIN_S = CLUSTER_ANSWER_MS / 1000
 
 
 def consumer_name(broker_id: str) -> str:
@@ -98,7 +102,8 @@ class Consumer:
         client = engine.client
         inbox = client.new_inbox()
         ask = f"$JS.API.CONSUMER.MSG.NEXT.{engine.stream}.{self.name}"
-        wish = json.dumps({"batch": CLUSTER_BATCH, "expires": _PULL_S * 1_000_000_000}).encode()
+        wish = json.dumps({"batch": CLUSTER_BATCH, "expires": CLUSTER_WISH_MS * 1_000_000}).encode()
+        wishes = 0
         is_over = asyncio.Event()
         """Of the last wish."""
         left = 0
@@ -113,7 +118,8 @@ class Consumer:
             try:
                 if message.headers and "Status" in message.headers:
                     _check(message.headers)
-                    left = 0
+                    if message.subject == f"{inbox}.{wishes}":  # not of one that was taken for lost
+                        left = 0
                 else:
                     left -= 1
                     await self._take(engine, message)
@@ -124,13 +130,14 @@ class Consumer:
 
         try:
             # Called for each: to wait for the next one would cost two tasks and a timer.
-            await client.subscribe(inbox, cb=came)
+            await client.subscribe(f"{inbox}.*", cb=came)
             while not troubles:
+                wishes += 1
                 left = CLUSTER_BATCH
                 is_over.clear()
-                await client.publish(ask, wish, reply=inbox)
+                await client.publish(ask, wish, reply=f"{inbox}.{wishes}")
                 with suppress(TimeoutError):  # the engine has forgotten the wish
-                    async with asyncio.timeout(_PULL_S + _MARGIN_S):
+                    async with asyncio.timeout((CLUSTER_WISH_MS + CLUSTER_ANSWER_MS) / 1000):
                         await is_over.wait()
             raise troubles[0]
         finally:

@@ -22,6 +22,7 @@ class Message:
     """Be what the engine handed out."""
 
     reply = "reply-to"
+    subject = "mail.b"
     headers: dict[str, str] | None = None
 
     def __init__(self, data: bytes) -> None:
@@ -110,17 +111,17 @@ class Handing:
         self.hand = cb
 
     async def publish(self, subject: str, data: bytes, reply: str) -> None:
-        assert reply == "inbox"
-        self.wishes.put_nowait(subject)
+        assert subject == "$JS.API.CONSUMER.MSG.NEXT.mail.broker_b"
+        self.wishes.put_nowait(reply)
 
 
 def letter(number: int) -> Any:
     return Message(seal(KEY, "send", b"1", from_broker="a", epoch=1, to_broker="b", delivery_id=f"d{number}"))
 
 
-def said(**headers: str) -> Any:
+def said(wish: int, **headers: str) -> Any:
     message = Message(b"")
-    message.headers = headers
+    message.subject, message.headers = f"inbox.{wish}", headers
     return message
 
 
@@ -131,7 +132,7 @@ def consumed(told: Callable[[str], None], play: Callable[[Handing, asyncio.Task[
         engine: Any = Handing()
         consumer = Consumer(KEY, "b", lambda number, envelope, until: told(envelope.delivery_id), lambda why: None)
         running = asyncio.create_task(consumer.run(engine))
-        assert await asyncio.wait_for(engine.wishes.get(), 10) == "$JS.API.CONSUMER.MSG.NEXT.mail.broker_b"
+        assert await asyncio.wait_for(engine.wishes.get(), 10) == "inbox.1"
         await play(engine, running)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -143,19 +144,27 @@ def consumed(told: Callable[[str], None], play: Callable[[Handing, asyncio.Task[
 def test_there_is_a_wish_at_the_engine_at_all_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is handed out is taken in its order, and nothing any more after the end."""
     monkeypatch.setattr(consuming, "CLUSTER_BATCH", 3)
-    monkeypatch.setattr(consuming, "_PULL_S", 0.05)
-    monkeypatch.setattr(consuming, "_MARGIN_S", 0.0)
+    monkeypatch.setattr(consuming, "CLUSTER_WISH_MS", 50)
+    monkeypatch.setattr(consuming, "CLUSTER_ANSWER_MS", 0)
     told: list[str] = []
 
     async def play(engine: Handing, running: asyncio.Task[None]) -> None:
         for number in range(3):
             assert engine.wishes.empty()
             await engine.hand(letter(number))
-        await asyncio.wait_for(engine.wishes.get(), 10)  # all of it came
+        assert await asyncio.wait_for(engine.wishes.get(), 10) == "inbox.2"  # all of the first came
         await engine.hand(letter(3))
-        await engine.hand(said(Status="408", Description="Request Timeout"))
-        await asyncio.wait_for(engine.wishes.get(), 10)  # it had its time
-        await asyncio.wait_for(engine.wishes.get(), 10)  # nobody said so
+        await engine.hand(said(2, Status="408", Description="Request Timeout"))
+        assert await asyncio.wait_for(engine.wishes.get(), 10) == "inbox.3"
+        assert await asyncio.wait_for(engine.wishes.get(), 10) == "inbox.4"  # what became of the third nobody said
+        monkeypatch.setattr(consuming, "CLUSTER_WISH_MS", 60_000)
+        assert await asyncio.wait_for(engine.wishes.get(), 10) == "inbox.5"
+        await engine.hand(said(3, Status="408", Description="Request Timeout"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert engine.wishes.empty()  # it is over for the second time
+        await engine.hand(said(5, Status="408", Description="Request Timeout"))
+        assert await asyncio.wait_for(engine.wishes.get(), 10) == "inbox.6"
 
     consumed(told.append, play)
     assert told == ["d0", "d1", "d2", "d3"]
@@ -165,7 +174,7 @@ def test_what_makes_it_impossible_to_go_on_ends_the_connection() -> None:
     """Section 5: unavailable with that reason; also where what comes cannot be taken."""
 
     async def gone(engine: Handing, running: asyncio.Task[None]) -> None:
-        await engine.hand(said(Status="409", Description="Consumer Deleted"))
+        await engine.hand(said(1, Status="409", Description="Consumer Deleted"))
         with pytest.raises(Unusable, match="Consumer Deleted"):
             await asyncio.wait_for(running, 10)
 
