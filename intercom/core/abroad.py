@@ -65,11 +65,16 @@ _PASSING = frozenset({"away", "capacity", "not_recorded", "cluster_unavailable",
 
 
 class _Sent(Struct, frozen=True, gc=False):
-    """Remember what was posted last of a message, and to whom: only that broker can say what became of it."""
+    """Remember what was posted last of a message, and to whom: only that broker can say what became of it.
+
+    That it arrived can be said by those, too, to whom it was posted before.
+    """
 
     attempt: str
     peer: str
     delivery_id: str
+    earlier: frozenset[tuple[str, str]] = frozenset()
+    """Brokers, and the delivery ids there."""
 
 
 class Abroad:
@@ -119,6 +124,8 @@ class Abroad:
         """Tells whether a target is a stage whose owner is here."""
         self.takes_task: Callable[[Mail, str, bytes, Instant], bool] = lambda mail, peer, message, now: False
         """Takes mail over that brings a task, which is more than a message; False: this is none."""
+        self.on_mail: Callable[[Address, Instant], None] = lambda address, now: None
+        """Is told of all mail for addresses at home elsewhere that goes there now."""
         self._posts = 0
         self._attempts: dict[tuple[str, str], _Sent] = {}
         """The newest attempt of what has no outcome yet, by mark and message id."""
@@ -212,6 +219,8 @@ class Abroad:
         if mail is None:
             return True  # the task written before it has moved, and says itself that it is not wanted any more
         now = mail.offered_at
+        if now is not None and target.address is not None and not target.id:
+            self.on_mail(target.address, now)
         if now is not None and target.mailbox.put_off and self._mailing.must_wait(mail):
             self._mailing.put_off(mail, now)
             return True
@@ -244,7 +253,7 @@ class Abroad:
         self._post_letter(to.peer_id, _delivery_id(letter, to.peer_id), letter, after, until)
         is_away = self._is_cut_off(to.peer_id)
         if not is_away and not isinstance(target, RunOwner):
-            mail.posted_to = to.peer_id
+            mail.posted_to.add(to.peer_id)
         if not target.id and mail.offered_at is not None:
             pause_ms = self._limits.peer_window_ms if is_away else self._limits.peer_outcome_ms
             self._mailing.keep_for_later(mail, pause_ms, mail.offered_at)
@@ -253,7 +262,10 @@ class Abroad:
     def _post_letter(
         self, peer: str, delivery_id: str, letter: SendLetter, after: int = 0, valid_until: int | None = None
     ) -> int:
-        self._attempts[letter.mark, letter.message_id] = _Sent(letter.attempt, peer, delivery_id)
+        key = letter.mark, letter.message_id
+        before = self._attempts.get(key)
+        earlier = frozenset() if before is None else before.earlier | {(before.peer, before.delivery_id)}
+        self._attempts[key] = _Sent(letter.attempt, peer, delivery_id, earlier)
         if len(self._attempts) > self._limits.unconfirmed_total_frames:
             del self._attempts[next(iter(self._attempts))]  # then any outcome of it counts
         return self.post(peer, SEND, delivery_id, letter, after, attempt=letter.attempt, valid_until=valid_until)
@@ -359,7 +371,10 @@ class Abroad:
         self._outbox.add(Settle(fact.arrival))
 
     def _take_send(self, fact: Arrived, letter: SendLetter, now: Instant) -> None:
+        address = None if letter.address is None else self._addresses.at(*letter.address)
         is_for_mailbox = letter.address is not None and not letter.to
+        # Whoever comes back: it is for whoever holds the address then, or for another machine.
+        is_for_mailbox |= address is not None and (letter.may_queue or address.home is not None)
         is_early = not is_for_mailbox and now.mono - self._started.mono < self._limits.peer_return_ms
         if is_early and self._sessions.get(letter.to) is None and not self.is_owned(letter.to):
             if not self._returning:
@@ -464,7 +479,7 @@ class Abroad:
             elif operation.mail is None and not self._queueing.take_back(operation, letter, address.key, now):
                 return False
             if operation.mail is not None:
-                self._mailing.is_not_elsewhere(operation.mail, now)
+                self._mailing.is_not_at(operation.mail, connection.peer_id, now)
             position = 1 if operation.position is None else operation.position
             answer = Queued(letter.message_id, address.name, position, letter.attempt)
         self._outbox.write(connection, answer, operation.ticket)
@@ -478,7 +493,10 @@ class Abroad:
             is_at_home = address is not None and address.home == fact.peer
             is_so = is_at_home or letter.mark.startswith(f"{PEER}{fact.peer}:")
         else:
-            is_so = (sent.peer, sent.delivery_id) == (fact.peer, fact.delivery_id)
+            told_by = fact.peer, fact.delivery_id
+            is_so = told_by == (sent.peer, sent.delivery_id) or (
+                letter.result == "delivered" and told_by in sent.earlier
+            )
         if not is_so:
             self._outbox.note("cluster_outcome_ignored", peer=fact.peer, messageId=letter.message_id)
         return is_so
@@ -520,6 +538,11 @@ class Abroad:
         """Return what the sender of a message that came, and is not decided yet, called its target."""
         found = self._arrivals.get((peer, message_id))
         return "" if found is None else found[1].wording
+
+    def was_forwarded(self, peer: str, message_id: str) -> bool:
+        """Tell whether a message that came, and is not decided yet, is from another broker than its sender's."""
+        found = self._arrivals.get((peer, message_id))
+        return found is not None and found[1].was_forwarded
 
     def has_arrived(self, message_id: str) -> bool:
         """Tell whether a message came of which is not decided yet what becomes of it here."""
@@ -578,8 +601,8 @@ class Abroad:
             if not self._is_at_home(letter.mark):  # else it is sent over from there
                 self._mailing.handed_on(mail, peer, now)
                 self._mailing.offer(box, now)
-        elif not letter.is_known and mail.posted_to == peer and self._is_at_home(letter.mark):
-            self._mailing.is_not_elsewhere(mail, now)
+        elif not letter.is_known and peer in mail.posted_to and self._is_at_home(letter.mark):
+            self._mailing.is_not_at(mail, peer, now)
         elif not mail.is_offered:
             return  # it is offered again anyhow
         elif letter.is_known or self._may_pass(letter):

@@ -119,11 +119,19 @@ def key_of(number: int) -> str:
     return f"address:{number}"
 
 
+def token_hash_of(claim: AddressClaim) -> str:
+    """Return the digest of the token that an address will have which has none yet; empty: the broker makes one."""
+    return "" if (token := _own_token(claim)) is None else digest(token)
+
+
+def _own_token(claim: AddressClaim) -> str | None:
+    return claim.token if isinstance(claim.token, str) and len(claim.token) >= TOKEN_CHARACTERS else None
+
+
 def _first_token(claim: AddressClaim, new_token: str) -> tuple[str, bool]:
     """Return the token of an address that has none yet, and whether the broker made it."""
-    if isinstance(claim.token, str) and len(claim.token) >= TOKEN_CHARACTERS:
-        return claim.token, False
-    return new_token, True
+    token = _own_token(claim)
+    return (new_token, True) if token is None else (token, False)
 
 
 class Addresses:

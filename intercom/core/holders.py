@@ -74,6 +74,8 @@ class Holders:
         self._unheard: dict[str, _Unheard] = {}
         self._others: dict[str, tuple[str, ...]] = {}
         """The other brokers that lately held a target, by its key."""
+        self._homes: dict[str, dict[str, Deadline]] = {}
+        """The other brokers at which an address lately was at home, by its key, and when each is forgotten."""
 
     # --- who is here ------------------------------------------------------------------------------------
 
@@ -148,13 +150,17 @@ class Holders:
         if unheard is None:
             return
         self._deadlines.cancel(unheard.deadline)
-        others = tuple(broker for broker in fact.brokers if broker != self._own)
+        heard = (broker for broker in fact.brokers if broker != self._own)
+        others = tuple(dict.fromkeys((*heard, *self.homes_before(fact.key))))
         self._others.pop(fact.key, None)
         if others or not unheard.sessions:
-            self._others[fact.key] = others
-            self._deadlines.add(now.mono + self._limits.operation_ttl_ms, self._forget, (fact.key, others))
+            self._remember(fact.key, others, now)
         self._know(unheard, others)
         self._on_known(fact.key, now)
+
+    def _remember(self, key: str, others: tuple[str, ...], now: Instant) -> None:
+        self._others[key] = others
+        self._deadlines.add(now.mono + self._limits.operation_ttl_ms, self._forget, (key, others))
 
     def _know(self, unheard: _Unheard, others: tuple[str, ...]) -> None:
         for session_id in unheard.sessions:
@@ -166,7 +172,10 @@ class Holders:
         """Let nobody wait any longer; what the engine tells after all counts from then on."""
         unheard = self._unheard[key]
         unheard.deadline = None
-        self._know(unheard, ())
+        others = self.homes_before(key)
+        if others:
+            self._remember(key, others, now)
+        self._know(unheard, others)
         self._drop_unwanted(key, unheard)
         self._on_known(key, now)
 
@@ -179,6 +188,26 @@ class Holders:
             session = self._sessions.get(session_id) if here.key == key else None
             if session is not None and session.was_at is others:
                 session.was_at = ()
+
+    # --- where an address was at home -------------------------------------------------------------------
+
+    def moved(self, key: str, home: str, now: Instant) -> None:
+        """Take note that an address is not at home at this broker any more, which may have mail for it still."""
+        if home == self._own:
+            return
+        self._deadlines.cancel(self._homes.setdefault(key, {}).pop(home, None))
+        forgotten_at = now.mono + self._limits.operation_ttl_ms
+        self._homes[key][home] = self._deadlines.add(forgotten_at, self._forget_home, (key, home))
+
+    def homes_before(self, key: str) -> tuple[str, ...]:
+        """Return the other brokers at which an address lately was at home."""
+        return tuple(self._homes.get(key, ()))
+
+    def _forget_home(self, subject: tuple[str, str], now: Instant) -> None:
+        key, home = subject
+        del self._homes[key][home]
+        if not self._homes[key]:
+            del self._homes[key]
 
     # --- how the way is ---------------------------------------------------------------------------------
 

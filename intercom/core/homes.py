@@ -22,7 +22,7 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from intercom.core import features
-from intercom.core.addresses import Address, proves
+from intercom.core.addresses import Address, proves, token_hash_of
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.invocation_targets import ADDRESS_ID, is_address_id
@@ -67,6 +67,7 @@ class Homes:
         left: is told of each address whose home was here and is not any more.
         came: is told of each address whose home is here from now on.
         aimed: is told of each address whose home is elsewhere, when that is new or has changed.
+        moved: is told of each key whose address is at home at another broker than this one by now.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Homes:
         left: Callable[[Address, Instant], None],
         came: Callable[[Address, Instant], None],
         aimed: Callable[[Address, Instant], None],
+        moved: Callable[[str, str, Instant], None],
     ) -> None:
         self._own = ground.identity.broker_id
         self._outbox = ground.outbox
@@ -90,6 +92,7 @@ class Homes:
         self._left = left
         self._came = came
         self._aimed = aimed
+        self._moved = moved
         self._numbers = count(1)
         self._seen: dict[str, AddressHome] = {}
         self._by_name: dict[str, dict[str, AddressHome]] = {}
@@ -167,14 +170,16 @@ class Homes:
         if found is not None:
             if known is not None and known.revision > found.revision:
                 found = known  # what was won is known before it is told
-            self._note(found)
+            self._note(found, known, now)
             self._compare(found, now)
         elif known is not None and known.home == self._own:
             address = self._addresses.at(known.group, known.name)
             if address is not None and address.home is None:
                 self._publish(address, now)
 
-    def _note(self, seen: AddressHome) -> None:
+    def _note(self, seen: AddressHome, before: AddressHome | None, now: Instant) -> None:
+        if before is not None and before.home != seen.home:
+            self._moved(seen.key, before.home, now)
         self._seen[seen.key] = seen
         self._by_name.setdefault(seen.name.lower(), {})[seen.key] = seen
 
@@ -294,7 +299,8 @@ class Homes:
         if seen is None:
             if not self._may_claim or (address is not None and address.home is None):
                 return False
-            wanted = AddressHome(key, name, group, groups, "", self._own)
+            # With the digest at once: its holder may be at another machine before the next word of it is heard there.
+            wanted = AddressHome(key, name, group, groups, token_hash_of(claim), self._own)
         elif seen.home == self._own or (address is not None and address.home is None):
             return False
         else:
@@ -321,26 +327,26 @@ class Homes:
         if isinstance(claim, _Held) and fact.found is None:
             self._go_on_without(claim, now)  # asked again, the engine would only say the same
         elif isinstance(claim, _Held):
-            self._note_found(fact)
+            self._note_found(fact, now)
             self._decided(claim, fact, now)
         elif claim is None:
-            self._note_found(fact)  # nobody waits for it any more
+            self._note_found(fact, now)  # nobody waits for it any more
         else:
             key = key_of(claim.group, claim.name)
             if self._publishing.get(key) == fact.number:
                 del self._publishing[key]
             if fact.found is not None:
                 self._ahead.discard(key)
-            self._note_found(fact)
+            self._note_found(fact, now)
             if fact.found is not None:
                 self._compare(fact.found, now)
             if fact.is_won:
                 self._publish(claim, now)  # it may have changed meanwhile
 
-    def _note_found(self, fact: AddressClaimed) -> None:
+    def _note_found(self, fact: AddressClaimed, now: Instant) -> None:
         known = None if fact.found is None else self._seen.get(fact.found.key)
         if fact.found is not None and (known is None or known.revision <= fact.found.revision):
-            self._note(fact.found)
+            self._note(fact.found, known, now)
 
     def _decided(self, held: _Held, fact: AddressClaimed, now: Instant) -> None:
         self._deadlines.cancel(held.deadline)

@@ -7,17 +7,20 @@
 
 Rule 1: nothing is shown here that may be shown there too; while that broker cannot be asked it waits, and when its time
 is over its sender is told that it is not known. Rule 2: what the same sender wrote after it waits behind it, no longer
-than ``Limits.look_ms``. Rule 3: who was cut off when it was posted, and is still, has not got it.
+than ``Limits.look_ms``. Rule 3: who was cut off when it was posted, and is still, has not got it. Rule 4: what was
+never posted waits, as long, for the older mail where the address was at home.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw, Struct
 
 from intercom.core.clock import Instant
+from intercom.core.homes import key_of
 from intercom.core.looking import LOOK, LookedLetter, LookLetter
 from intercom.core.records import ReadBodies
 
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from intercom.core.addresses import Address, Addresses
     from intercom.core.deadlines import Deadline
     from intercom.core.ground import Ground
-    from intercom.core.mailboxes import Mail, Mailboxes
+    from intercom.core.mailboxes import Mail, Mailbox, Mailboxes
     from intercom.core.mailing import Mailing
 
 
@@ -35,13 +38,21 @@ class AskingAfter(Struct, frozen=True):
 
     mail: Any
     peer: str
+    box: Any = None
+    """The mailbox that waits for older mail of that broker, if that is why it is asked."""
 
 
 class InDoubt:
     """Ask what became of mail that was posted to another machine, once its address is at home here."""
 
     def __init__(
-        self, ground: Ground, addresses: Addresses, boxes: Mailboxes, mailing: Mailing, abroad: Abroad
+        self,
+        ground: Ground,
+        addresses: Addresses,
+        boxes: Mailboxes,
+        mailing: Mailing,
+        abroad: Abroad,
+        homes_before: Callable[[str], tuple[str, ...]],
     ) -> None:
         self._own = ground.identity.broker_id
         self._outbox = ground.outbox
@@ -52,24 +63,45 @@ class InDoubt:
         self._boxes = boxes
         self._mailing = mailing
         self._abroad = abroad
+        self._homes_before = homes_before
         self._numbers = count(1)
         self._asked: dict[str, AskingAfter] = {}
         """What others are asked, by the names of the questions."""
-        self._names: dict[int, str] = {}
-        """The newest question about each mail, by its number."""
+        self._names: dict[int, dict[str, str]] = {}
+        """The newest question to each broker about each mail, by its number."""
         self._timers: dict[int, Deadline] = {}
         """When each mail is asked about again, by its number."""
 
     def came(self, address: Address, now: Instant) -> None:
         """Ask about all mail of an address whose home is here from now on."""
         box = self._boxes.get(address.key)
-        for mail in [] if box is None else box.in_order():
+        if box is None:
+            return
+        for mail in box.in_order():
             self.look(mail, now)
+        peers = [
+            peer
+            for peer in self._homes_before(key_of(address.group, address.name))
+            if not self._abroad.is_cut_off(peer)
+        ]
+        first = next((mail for mail in box.in_order() if mail.waits and not mail.posted_to), None)
+        if first is not None and peers:
+            box.awaits = set(peers)
+            self._deadlines.add(now.mono + self._limits.look_ms, self._await_no_longer, (box, box.awaits))
+            for peer in peers:
+                self._outbox.add(ReadBodies(AskingAfter(first, peer, box), (first.record.body_number,)))
+
+    def _await_no_longer(self, subject: tuple[Mailbox, set[str]], now: Instant) -> None:
+        box, awaited = subject
+        self._asked = {name: token for name, token in self._asked.items() if token.box is not box}
+        if awaited and box.awaits is awaited:
+            box.awaits = set()
+            self._mailing.offer(box, now)
 
     def look(self, mail: Mail, now: Instant) -> None:
         """Ask about mail if it is in doubt."""
         if self._is_in_doubt(mail):
-            self._ask(mail)
+            self._ask_all(mail)
             self._arm(mail, self._limits.look_ms, now)
 
     def _is_in_doubt(self, mail: Mail) -> bool:
@@ -85,15 +117,18 @@ class InDoubt:
         box = self._boxes.open(mail.record.mailbox)
         box.overdue.add(mail.number)
         self._mailing.offer(box, now)  # what waited behind it
-        self._ask(mail)
+        self._ask_all(mail)
         self._arm(mail, self._limits.peer_absent_ms, now)
 
     def _arm(self, mail: Mail, pause_ms: int, now: Instant) -> None:
         self._deadlines.cancel(self._timers.get(mail.number))
         self._timers[mail.number] = self._deadlines.add(now.mono + pause_ms, self._is_due, mail)
 
-    def _ask(self, mail: Mail, peer: str = "") -> None:
-        peer = peer or mail.posted_to
+    def _ask_all(self, mail: Mail) -> None:
+        for peer in sorted(mail.posted_to):
+            self._ask(mail, peer)
+
+    def _ask(self, mail: Mail, peer: str) -> None:
         if not self._abroad.is_cut_off(peer):
             self._outbox.add(ReadBodies(AskingAfter(mail, peer), (mail.record.body_number,)))
 
@@ -101,19 +136,25 @@ class InDoubt:
         """Ask about mail whose text was read."""
         mail: Mail = token.mail
         body = None if bodies is None else bodies.get(mail.record.body_number)
-        if body is None or not self._is_in_doubt(mail):
+        address = self._addresses.of_key(mail.record.mailbox)
+        if body is None or address is None or not (self._is_in_doubt(mail) if token.box is None else token.box.awaits):
             return
-        self._forget(mail)
         name = f"{self._abroad.process}.doubt.{next(self._numbers)}"
-        self._asked[name], self._names[mail.number] = token, name
+        if token.box is None:
+            names = self._names.setdefault(mail.number, {})
+            self._asked.pop(names.get(token.peer, ""), None)
+            names[token.peer] = name
+        self._asked[name] = token
         record, operation = mail.record, mail.operation
         identity = f"session:{record.sender_session}" if operation is None else operation.sender
-        letter = LookLetter(name, record.message_id, identity, record.target, Raw(body))
+        behind = address.group, address.name
+        letter = LookLetter(name, record.message_id, identity, record.target, Raw(body), behind)
         # Behind what was posted, which may wait for its commit.
         self._abroad.post(token.peer, LOOK, f"{LOOK} {record.message_id}", letter, self._ledger.last_ticket)
 
     def _forget(self, mail: Mail) -> None:
-        self._asked.pop(self._names.pop(mail.number, ""), None)
+        for name in self._names.pop(mail.number, {}).values():
+            self._asked.pop(name, None)
 
     def heard(self, peer: str, letter: LookedLetter, now: Instant) -> None:
         """Take what a broker says of mail."""
@@ -121,14 +162,23 @@ class InDoubt:
         if token is None or token.peer != peer:
             return
         mail: Mail = token.mail
-        self._forget(mail)
-        if not self._is_in_doubt(mail):
+        if token.box is not None:
+            del self._asked[letter.look]
+            token.box.awaits.discard(peer)
+            self._mailing.offer(token.box, now)
             return
+        if not self._is_in_doubt(mail):
+            self._forget(mail)
+            return
+        del self._asked[letter.look]
         if letter.result == "accepted":
+            self._forget(mail)
             box = self._boxes.open(mail.record.mailbox)
             self._mailing.confirmed_elsewhere(mail, mail.record.mailbox, now)
             self._mailing.offer(box, now)
         elif letter.result in ("nothing", "another"):
-            self._mailing.is_not_elsewhere(mail, now)
+            self._mailing.is_not_at(mail, peer, now)
         elif letter.passed_to and letter.passed_to != self._own:
+            mail.posted_to.discard(peer)
+            mail.posted_to.add(letter.passed_to)
             self._ask(mail, letter.passed_to)

@@ -13,6 +13,7 @@ it heard that it waits there, or is another, it might let go of it, and so might
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Literal
 
@@ -25,6 +26,7 @@ from intercom.core.clock import Instant
 from intercom.core.holders import Holders, key_of_session
 from intercom.core.peer_records import PEER, Arrived, Settle
 from intercom.core.records import OperationState
+from intercom.core.sending_over import SendingOver
 from intercom.core.standins import RemoteConnection, identity_at
 from intercom.wire import reasons
 from intercom.wire.codec import parse_message
@@ -32,10 +34,12 @@ from intercom.wire.frames import Delivered, Message, Queued, Send, trim
 
 if TYPE_CHECKING:
     from intercom.core.abroad import Abroad
+    from intercom.core.addresses import Address
     from intercom.core.connections import Connection
     from intercom.core.deadlines import Deadline
     from intercom.core.deciding import Deciding
     from intercom.core.ground import Ground
+    from intercom.core.mailboxes import Mailboxes
     from intercom.core.operation import Operation
     from intercom.core.operations import Operations
     from intercom.core.queueing import Away, Queueing
@@ -58,6 +62,8 @@ class LookLetter(Struct, frozen=True):
     wording: str
     """What its sender called the target."""
     message: Raw
+    behind: tuple[str, str] | None = None
+    """Group and name of the address whose mail, as far as it waits there, is to be sent over before the answer."""
 
 
 class LookedLetter(Struct, frozen=True):
@@ -80,9 +86,15 @@ class _Look:
         frame: Send,
         place: tuple[int | str, str],
         operation: Operation | None,
+        behind: tuple[str, str] | None,
+        was_sent_over: bool,
         began: int,
     ) -> None:
         self.place = place
+        self.behind = behind
+        """Group and name of the address whose older mail is waited for."""
+        self.was_sent_over = was_sent_over
+        """It waited where that address was before: it is older than what its sender writes to it here."""
         self.began = began
         """Monotonic ms."""
         self.connection = connection
@@ -94,6 +106,8 @@ class _Look:
         """Those that were asked and have not answered."""
         self.asked: set[str] = set()
         self.letter: LookLetter | None = None
+        self.is_ready = False
+        """It waits for others of its sender only."""
         self.heard: list[LookedLetter] = []
         self.deadline: Deadline | None = None
 
@@ -108,6 +122,7 @@ class Looking:
         ground: Ground,
         registry: Registry,
         operations: Operations,
+        boxes: Mailboxes,
         deciding: Deciding,
         queueing: Queueing,
         abroad: Abroad,
@@ -117,6 +132,8 @@ class Looking:
         self._outbox = ground.outbox
         self._deadlines = ground.deadlines
         self._limits = ground.limits
+        self._ledger = ground.ledger
+        self._addresses = registry.addresses
         self._operations = operations
         self._deciding = deciding
         self._abroad = abroad
@@ -133,6 +150,7 @@ class Looking:
         self.on_other: Callable[[str, LookedLetter, Instant], None] = lambda peer, letter, now: None
         """Is told of what a broker says of what was asked by somebody else here."""
         self.holders = Holders(ground, registry, is_near, self._is_known)
+        self.sending_over = SendingOver(ground, registry.addresses, boxes)
         deciding.look = self._begin
         queueing.look = self._begin_for_away
 
@@ -143,14 +161,15 @@ class Looking:
     ) -> Refusal | bool:
         """Ask where a message to somebody here may have been accepted; tell whether it waits for that, or may not."""
         key = key_of_session(target) if operation is None and target.was_at is None else None
-        return self._look(connection, frame, key, target.was_at or (), operation, now)
+        address = target.address if target.holds_address else None
+        return self._look(connection, frame, key, target.was_at or (), address, operation, now)
 
     def _begin_for_away(
         self, connection: Connection, frame: Send, away: Away, operation: Operation | None, now: Instant
     ) -> Refusal | bool:
         """Do the same for a message to somebody who is away, and whose mailbox is here."""
         key = self.holders.key_of_away(away) if operation is None else None
-        return self._look(connection, frame, key, (), operation, now)
+        return self._look(connection, frame, key, (), self._addresses.of_key(away.key), operation, now)
 
     def _look(
         self,
@@ -158,6 +177,7 @@ class Looking:
         frame: Send,
         key: str | None,
         others: tuple[str, ...],
+        address: Address | None,
         operation: Operation | None,
         now: Instant,
     ) -> Refusal | bool:
@@ -182,7 +202,8 @@ class Looking:
             return Refusal("D13", reasons.capacity(full, self._limits.look_ms))
         name = self._of_message[place] = f"{self._abroad.process}.{next(self._numbers)}"
         kept = replace(frame, message=frame.message.copy())
-        look = self._looks[name] = _Look(connection, sender, kept, place, operation, now.mono)
+        behind, was_sent_over = _address_of(address, frame, message), self._was_sent_over(connection, message.id)
+        look = self._looks[name] = _Look(connection, sender, kept, place, operation, behind, was_sent_over, now.mono)
         self._by_sender.setdefault(sender.id, {})[name] = look
         self._bytes += look.size
         look.deadline = self._deadlines.add(now.mono + self._limits.look_ms, self._is_due, name)
@@ -192,6 +213,9 @@ class Looking:
         else:
             self._ask(name, look, peers)
         return True
+
+    def _was_sent_over(self, connection: Connection, message_id: str) -> bool:
+        return isinstance(connection, RemoteConnection) and self._abroad.was_forwarded(connection.peer_id, message_id)
 
     def _reachable(self, others: tuple[str, ...], connection: Connection) -> set[str]:
         peers = {peer for peer in others if not self._abroad.is_cut_off(peer)}
@@ -207,7 +231,8 @@ class Looking:
         wording = frame.to if frame.logical_target is UNSET else frame.logical_target
         if isinstance(connection, RemoteConnection):
             wording = self._abroad.wording_of(connection.peer_id, message.id)
-        look.letter = LookLetter(name, message.id, look.session.sender_identity, wording, frame.message)
+        identity = look.session.sender_identity
+        look.letter = LookLetter(name, message.id, identity, wording, frame.message, look.behind)
         for peer in sorted(peers):
             self._post(peer, look.letter)
 
@@ -231,7 +256,7 @@ class Looking:
             if peers:
                 self._ask(name, look, peers)
             else:
-                self._settle(name, look, now)
+                self._settle_in_turn(name, look, now)
 
     def _full(self, sender: Session, size: int) -> str | None:
         """Name the bound that one more message of this sender would break."""
@@ -275,12 +300,18 @@ class Looking:
         """Take what another broker asks, or says."""
         try:
             if fact.kind == LOOK:
-                self._answer(fact.peer, decode(fact.body, type=LookLetter), now)
+                self._asked(fact.peer, decode(fact.body, type=LookLetter), now)
             else:
                 self._hear(fact.peer, decode(fact.body, type=LookedLetter), now)
         except (DecodeError, ValidationError):
             pass
         self._outbox.add(Settle(fact.arrival))
+
+    def _asked(self, peer: str, letter: LookLetter, now: Instant) -> None:
+        answer = partial(self._answer, peer, letter)
+        is_known = self._operations.find(letter.message_id, now) is not None
+        if letter.behind is None or is_known or not self.sending_over.waits(peer, *letter.behind, answer, now):
+            answer(now)
 
     def _answer(self, peer: str, letter: LookLetter, now: Instant) -> None:
         operation = self._operations.find(letter.message_id, now)
@@ -293,6 +324,8 @@ class Looking:
         if result == "nothing" and self._abroad.has_arrived(letter.message_id):
             result = "reserved"
         after = 0 if operation is None else operation.ticket
+        if letter.behind is not None:
+            after = self._ledger.last_ticket  # of what was sent over, which may wait for its commit
         passed_to = _peer_of(operation) if operation is not None and result == "reserved" else ""
         answer = LookedLetter(letter.look, result, position, passed_to)
         self._abroad.post(peer, LOOKED, f"{LOOKED} {letter.message_id}", answer, after)
@@ -330,8 +363,10 @@ class Looking:
             self._post(letter.passed_to, look.letter)
             return
         look.heard.append(letter)
-        if letter.result in ("accepted", "another") or self._is_vain(look):
+        if letter.result in ("accepted", "another"):
             self._settle(letter.look, look, now)
+        elif self._is_vain(look):
+            self._settle_in_turn(letter.look, look, now)
 
     # --- how the way is ---------------------------------------------------------------------------------
 
@@ -339,7 +374,7 @@ class Looking:
         """Let nothing wait for brokers that cannot be reached any more."""
         for name, look in list(self._looks.items()):
             if look.letter is not None and self._is_vain(look) and self._looks.get(name) is look:
-                self._settle(name, look, now)
+                self._settle_in_turn(name, look, now)
 
     def _is_vain(self, look: _Look) -> bool:
         """Tell whether nobody who was asked can be heard any more."""
@@ -347,7 +382,29 @@ class Looking:
 
     # --- what follows -----------------------------------------------------------------------------------
 
+    def _settle_in_turn(self, name: str, look: _Look, now: Instant) -> None:
+        """Go on with a message of which all is heard, but not before an older one of its sender for this address."""
+        look.is_ready = True
+        mine = [each for each in self._by_sender[look.session.id].values() if each.behind == look.behind]
+        older = [each for each in mine[: mine.index(look)] if each.was_sent_over == look.was_sent_over]
+        if not look.was_sent_over:
+            older += [each for each in mine if each.was_sent_over]
+        if look.behind is None or not older:
+            self._settle(name, look, now)
+
+    def left(self, address: Address, now: Instant) -> None:
+        """Wait no longer for the mail of an address that is at home elsewhere by now."""
+        for name, look in list(self._looks.items()):
+            if look.behind == (address.group, address.name) and self._looks.get(name) is look:
+                self._settle(name, look, now)
+
     def _settle(self, name: str, look: _Look, now: Instant) -> None:
+        self._go_on(name, look, now)
+        for younger_name, younger in list(self._by_sender.get(look.session.id, {}).items()):
+            if younger.is_ready and self._looks.get(younger_name) is younger:
+                self._settle_in_turn(younger_name, younger, now)
+
+    def _go_on(self, name: str, look: _Look, now: Instant) -> None:
         self._take(name)
         message = parse_message(look.frame.message)
         assert message is not None, "it was parsed before it was asked for"
@@ -383,6 +440,14 @@ def _place_of(connection: Connection, message_id: str) -> tuple[int | str, str]:
     """Return by what the newest attempt of a message is known among all that wait."""
     source = connection.peer_id if isinstance(connection, RemoteConnection) else connection.number
     return source, message_id
+
+
+def _address_of(address: Address | None, frame: Send, message: Message) -> tuple[str, str] | None:
+    """Return group and name of the address at home here whose mail a message may not overtake, if there is one."""
+    may_overtake = frame.queue_if_away is not True or message.expects_reply is True or message.reply_to is not UNSET
+    if may_overtake or address is None or address.home is not None or address.is_of_broker:
+        return None
+    return address.group, address.name
 
 
 def _peer_of(operation: Operation) -> str:

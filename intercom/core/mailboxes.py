@@ -62,8 +62,8 @@ class Mail:
         """Those that are handed over with it: they say the same."""
         self.leader: Mail | None = None
         """The one with which it is handed over."""
-        self.posted_to = ""
-        """The broker of another machine that may have it: until that is known nobody here is given it."""
+        self.posted_to: set[str] = set()
+        """The brokers of other machines that may have it: until that is known nobody here is given it."""
 
     @property
     def says(self) -> tuple[str, bytes] | None:
@@ -116,6 +116,7 @@ class Mailbox:
         "_alike",
         "_by_message",
         "_in_order",
+        "awaits",
         "bytes",
         "entries",
         "holder",
@@ -147,6 +148,8 @@ class Mailbox:
         """The bodies of some entries are being read."""
         self.put_off: dict[int, Mail] = {}
         """Offered entries, by number, that cannot go to another machine now and stay here for a while."""
+        self.awaits: set[str] = set()
+        """Brokers that may have older mail for its holder here, which is to come first."""
         self.overdue: set[int] = set()
         """Numbers of entries that another broker may have, and of which that has said nothing for long."""
         self.tells_of: dict[str, Mail] = {}
@@ -292,6 +295,8 @@ class Mailbox:
         chosen: list[Mail] = []
         count, size = self.offered, self.offered_bytes
         is_here = self.holder is None or not self.holder.is_remote
+        if self.awaits and is_here:
+            return chosen
         behind: set[str] = set()
         for mail in self._oldest_first():
             if mail.is_offered or not mail.waits or stays(mail):

@@ -652,14 +652,14 @@ class Mailing:
 
     def may_be_elsewhere(self, mail: Mail, peer: str, now: Instant) -> None:
         """Take notice that another broker may have a message: nobody here is given it until that is known."""
-        mail.posted_to = peer
+        mail.posted_to.add(peer)
         self.on_doubt(mail, now)
 
-    def is_not_elsewhere(self, mail: Mail, now: Instant) -> None:
-        """Take notice that no other broker has a message, nor will, but for one that has sent it back."""
+    def is_not_at(self, mail: Mail, peer: str, now: Instant) -> None:
+        """Take notice that a broker has not got a message, nor will have it, or that it has sent it back."""
         box = self._boxes.get(mail.record.mailbox)
-        if mail.posted_to and box is not None:
-            mail.posted_to = ""
+        mail.posted_to.discard(peer)
+        if not mail.posted_to and box is not None:
             box.overdue.discard(mail.number)
             self.offer(box, now)
 

@@ -134,10 +134,20 @@ class Meshing(Part):
         )
         self._remote.way = self._abroad
         self._looking = Looking(
-            ground, registry, messages.operations, sending.deciding, post.queueing, self._abroad, self._is_near
+            ground,
+            registry,
+            messages.operations,
+            post.boxes,
+            sending.deciding,
+            post.queueing,
+            self._abroad,
+            self._is_near,
         )
-        self._in_doubt = InDoubt(ground, registry.addresses, post.boxes, post.mailing, self._abroad)
+        self._in_doubt = InDoubt(
+            ground, registry.addresses, post.boxes, post.mailing, self._abroad, self._looking.holders.homes_before
+        )
         self._looking.on_other = self._in_doubt.heard
+        self._abroad.on_mail = self._looking.sending_over.changed
         self._tasks_out = TasksOut(self._own, invoking.book, self._abroad, invoking.forwarding.told)
         self._tasks_in = TasksIn(
             ground,
@@ -172,6 +182,7 @@ class Meshing(Part):
             self._left,
             self._came,
             self._aimed,
+            self._looking.holders.moved,
         )
         self._remote.know(self._homes)
         self._moving = TasksMoving(
@@ -326,6 +337,7 @@ class Meshing(Part):
     def _left(self, address: Address, now: Instant) -> None:
         self._proxies.left(address, now)
         self._moving.left(address, now)
+        self._looking.left(address, now)
 
     def _came(self, address: Address, now: Instant) -> None:
         self._proxies.came(address, now)
@@ -334,6 +346,7 @@ class Meshing(Part):
     def _aimed(self, address: Address, now: Instant) -> None:
         self._proxies.aimed(address, now)
         self._remote.aimed(address, now)
+        self._looking.sending_over.changed(address, now)
 
     @property
     def outgoing(self) -> Outgoing:

@@ -159,7 +159,7 @@ class AddressHome(Struct, frozen=True):
     groups: tuple[str, ...]
     """In which it is reachable."""
     token_hash: str
-    """SHA-256 (hex) of its token; empty while its first holder registers."""
+    """SHA-256 (hex) of its token; empty while its first holder registers whose broker makes it."""
     home: str
     revision: int = 0
     """Of what the engine holds; who changes it names the one that it knew."""
