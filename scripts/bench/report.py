@@ -228,6 +228,7 @@ to repeat it.
 - **intercom** is our median divided by that engine's: for messages/s more is better, for times less. Engines that
   promise the disk are compared with intercom as it is, the others with `durability = "memory"`. Figures of two runs, or
   of two machines, cannot be compared. Ratios within one run can; differences under 20 % are noise.
+- What crosses machines is measured by `scripts/bench/across`: see [what a cluster costs](cluster.md#what-it-costs).
 - **promise**: what the sender's answer means. "On disk": the message is synced before the answer is given. "In memory":
   it is recorded by the engine. "-": there is no such answer, or an empty one.
 - **≥**: the load generator used up its own CPU; the engine could do more.
