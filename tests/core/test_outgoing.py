@@ -8,11 +8,12 @@ import pytest
 from msgspec.json import decode, encode
 
 from intercom.core.effects import Append
-from intercom.core.records import Arrived, Happened, OperationState, SaveBody, SaveOperation
+from intercom.core.letters import OUTCOME
+from intercom.core.records import Arrived, Happened, OperationState, Post, SaveBody, SaveOperation
 from intercom.limits import Limits
 from intercom.testing.disk import Body
 from intercom.wire import reasons
-from tests.core.cluster import IDS, Cluster
+from tests.core.cluster import IDS, Cluster, Node
 from tests.core.harness import Client, World, answers, only, reason
 from tests.core.test_abroad import QUEUE, client, confirm, sent
 
@@ -51,6 +52,60 @@ def test_a_message_and_its_letter_are_stored_in_the_append_of_its_reservation() 
     world.commit()
     cluster.run()
     assert [post.kind for post in cluster.posts if post.kind == "send"] == ["send"]
+
+
+def test_whoever_is_told_at_once_who_will_answer_does_not_part_the_two() -> None:
+    """protocol 4.8 D16: the answer stands before the letter, and rests on the same append."""
+    cluster, a, b = two()
+    world = cluster["a"]
+    world.auto = False
+    a.ask("bob", "q1", extra={"resolveReplyTarget": True})
+    [append] = world.appends
+    assert [type(change) for change in append.changes] == [SaveOperation, SaveBody, Happened]
+    assert a.got() == []
+    world.auto = True
+    world.settle()
+    cluster.run()
+    told = [frame for frame in a.got() if frame["type"] == "question_target"]
+    assert only(told)["sessionId"] == b.id and b.texts() == ["?"]
+
+
+def test_what_is_kept_elsewhere_is_brought_there_again_in_an_append_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 6.13.2, 6.13.8: it had its time here, and no room as mail, before that was heard; its row is stored."""
+    cluster = Cluster(limits=Limits(mailbox_entries=1))
+    a, b = client(cluster, "a", "alice", **QUEUE), client(cluster, "b", "bob", **QUEUE)
+    world, posted, slow = cluster["a"], cluster.post, list[tuple[Node, Post]]()
+    monkeypatch.setattr(
+        cluster, "post", lambda node, post: slow.append((node, post)) if post.kind == OUTCOME else posted(node, post)
+    )
+    a.message("bob", "m0", extra={"queueIfAway": True})
+    a.message("bob", "m1", "once", extra={"queueIfAway": True, "validFor": 5_000})
+    cluster.run()
+    assert b.texts() == ["x", "once"]
+    confirm(cluster, b, "m0")
+    cluster.run(Limits().receipt_wait_ms)
+    told = answers(a.got())
+    assert [(each["messageId"], each["type"]) for each in told] == [("m0", "queued"), ("m1", "delivery_failed")]
+    assert told[1]["reason"] == reasons.RECEIPT_MISSING and not world.disk.outbox
+    monkeypatch.undo()
+    for node, post in slow:
+        posted(node, post)
+    cluster.run()
+    [row] = [row for row in world.disk.operations.values() if row.message_id == "m1"]
+    assert (row.state, row.position) == (OperationState.RESERVED, 1)
+    world.auto = False
+    posts = len(cluster.posts)
+    a.message("bob", "m1", "once", extra={"queueIfAway": True})
+    [append] = world.appends
+    assert [type(change) for change in append.changes] == [SaveBody, Happened]
+    cluster.run()
+    assert len(cluster.posts) == posts, "nothing is posted before its letter is stored"
+    world.auto = True
+    world.settle()
+    cluster.run()
+    assert (cluster.posts[posts].kind, cluster.posts[posts].after) == ("send", append.ticket)
+    assert only(answers(a.got()))["type"] == "queued"
+    assert b.texts() == [] and not world.disk.outbox, "it waits there for bob's receipt"
 
 
 def test_what_was_stored_and_not_posted_is_posted_by_the_next_process() -> None:
