@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from intercom.core.letters import OUTCOME, SEND
-from intercom.core.looking import LOOKED
+from intercom.core.looking import LOOK, LOOKED
 from intercom.core.records import Post
 from intercom.limits import Limits
 from intercom.wire import reasons
-from tests.core.cluster import Cluster, Node
-from tests.core.harness import Client, answers, reason
-from tests.core.test_abroad import confirm
-from tests.core.test_homes import AWAY, asker, claim, holder, send
+from tests.core.cluster import IDS, Cluster, Node
+from tests.core.harness import INFO, Client, answers, reason
+from tests.core.test_abroad import QUEUE, confirm
+from tests.core.test_homes import AWAY, TOKEN, asker, claim, holder, home_of, send
 
 LIMITS = Limits()
 
@@ -86,6 +87,52 @@ def test_what_its_holder_had_there_is_not_shown_here(monkeypatch: pytest.MonkeyP
     scene.let_through()
     assert shown(bob) == [] and not scene.cluster["a"].disk.mail
     assert scene.told() == ["queued"]
+    assert send(scene.cluster, scene.alice, "m1") == "delivered"
+
+
+def test_what_cannot_be_read_is_asked_about_a_little_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.13: again after ``Limits.look_ms``; until that broker says what became of it nobody is given it."""
+    scene = Scene(monkeypatch)
+    scene.lost = {OUTCOME}
+    scene.write("m1", extra=AWAY)
+    assert shown(scene.bob) == ["m1"]
+    confirm(scene.cluster, scene.bob, "m1")
+    world = scene.cluster["a"]
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "read", partial(world.read, fails=True))
+        bob = scene.moves()
+    scene.slow.clear()
+    scene.cluster.run(LIMITS.look_ms - 1)
+    assert shown(bob) == [] and world.disk.mail
+    scene.cluster.run(1)
+    assert shown(bob) == [] and not world.disk.mail
+    assert scene.told() == ["queued"]
+    assert send(scene.cluster, scene.alice, "m1") == "delivered"
+
+
+def test_what_was_passed_on_from_there_is_asked_for_where_it_went(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.13: the address was at home at a third broker meanwhile, and what waited there was read there."""
+    scene = Scene(monkeypatch, "abc")
+    scene.lost = {OUTCOME}
+    scene.write("m1", extra=AWAY)
+    assert shown(scene.bob) == ["m1"]
+    scene.cluster.cut("a", leases_end=False)
+    scene.lost, scene.slow = set(), set()
+    there = scene.moves("c")
+    assert shown(there) == ["m1"]
+    scene.cluster.run(LIMITS.receipt_wait_ms)
+    assert not scene.cluster["b"].disk.mail and scene.cluster["c"].disk.mail, "one broker keeps it"
+    confirm(scene.cluster, there, "m1")
+    bob = scene.moves()
+    assert shown(bob) == [] and scene.told() == ["queued"]
+    scene.cluster.join("a")
+    assert home_of(scene.cluster) == "a" and scene.cluster["a"].disk.mail
+    scene.cluster.run(LIMITS.look_ms)
+    assert shown(bob) == [] and not scene.cluster["a"].disk.mail
+    assert [(post.peer, post.kind) for post in scene.cluster.posts if post.kind == LOOK] == [
+        (IDS["b"], LOOK),
+        (IDS["c"], LOOK),
+    ]
     assert send(scene.cluster, scene.alice, "m1") == "delivered"
 
 
@@ -252,3 +299,37 @@ def test_what_an_earlier_process_posted_is_in_doubt_too(monkeypatch: pytest.Monk
     else:
         assert reason(scene.answers()) == reasons.UNCERTAIN_ELSEWHERE
     assert shown(bob) == []
+
+
+def test_what_follows_a_session_to_an_address_here_is_in_doubt_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.13: it was read there; its reader then took the address, which has not been heard of here."""
+    scene = Scene(monkeypatch)
+    cluster = scene.cluster
+    bob = scene.moves()
+    cluster.run(2 * LIMITS.announce_ms)
+    members = {"acknowledgesReceipt": True, "returnAddress": "return-walter", **QUEUE}
+    walter = cluster["b"].register("walter", **{**members, "features": ["queue", "push.receipts"]})
+    cluster.run(LIMITS.announce_ms)
+    scene.lost = {OUTCOME}
+    scene.frames += scene.alice.message(walter.id, "m1", "m1", extra=AWAY)
+    cluster.run()
+    assert shown(walter) == ["m1"]
+    confirm(cluster, walter, "m1")
+    cluster.run(LIMITS.receipt_wait_ms)
+    assert scene.told() == ["queued"]
+    walter.leave()
+    cluster.run(2 * LIMITS.announce_ms)
+    monkeypatch.setattr(cluster, "_tell_all", cluster["b"].peer_told)
+    conn, info = cluster["b"].connect(), {**INFO, "name": "bob"}
+    members |= {"features": ["queue", "push.receipts", "address"], "address": {"name": "bob", "token": TOKEN}}
+    cluster["b"].send(conn, type="register", session=info, preferredSessionId=walter.id, **members)
+    cluster.run(2 * LIMITS.announce_ms)
+    assert cluster["b"].got(conn)[0]["sessionId"] == walter.id and home_of(cluster) == "b"
+    assert [mail.mailbox.endswith(walter.id) for mail in cluster["a"].disk.mail.values()] == [True]
+    cluster["b"].end(conn)
+    cluster.run(2 * LIMITS.announce_ms)
+    assert [mail.mailbox.startswith("address:") for mail in cluster["a"].disk.mail.values()] == [True]
+    assert shown(bob) == []
+    scene.let_through()
+    assert shown(bob) == [] and not cluster["a"].disk.mail
+    assert send(cluster, scene.alice, "m1", walter.id) == "delivered"
