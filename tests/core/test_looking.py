@@ -324,6 +324,23 @@ def test_what_another_broker_brought_is_charged_and_decided(
     assert not [kept for node in scene.cluster.nodes.values() for kept in node.handed_out.values()]
 
 
+def test_what_was_refused_when_it_was_brought_again_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule 2 of abroad: its target left while it was looked for; the newest attempt is answered, no other one."""
+    scene = Scene(monkeypatch)
+    scene.bob = scene.moves(scene.bob, "bob", "c")
+    scene.lost = {LOOK}
+    assert scene.send(scene.alice, "m1") == []
+    assert [post.kind for post in scene.dropped] == [LOOK]
+    scene.bob.leave()
+    assert reason(scene.send(scene.alice, "m1")) == reasons.SESSION_NOT_FOUND, "of whom it is not heard yet who left"
+    said = len(scene.cluster.posts)
+    scene.bob = client(scene.cluster, "c", "bob")
+    scene.cluster.run(LIMITS.look_ms)
+    assert scene.shown() == [] and answers(scene.alice.got()) == []
+    assert [post.kind for post in scene.cluster.posts[said:]] == []
+    assert not scene.cluster.nodes["c"].handed_out and not scene.cluster["a"].disk.operations
+
+
 def test_an_ask_is_asked_where_its_target_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
     """6.9.5: whoever confirms receipts and has it ignores the copy, and answers where it is."""
     scene = Scene(monkeypatch)
