@@ -478,8 +478,8 @@ class Abroad:
                 self._mailing.readdress(operation.mail, address.key, now)
             elif operation.mail is None and not self._queueing.take_back(operation, letter, address.key, now):
                 return False
-            if operation.mail is not None:
-                self._mailing.is_not_at(operation.mail, connection.peer_id, now)
+            assert operation.mail is not None, "it waited here, or has been taken back"
+            self._mailing.is_not_at(operation.mail, connection.peer_id, now)
             position = 1 if operation.position is None else operation.position
             answer = Queued(letter.message_id, address.name, position, letter.attempt)
         self._outbox.write(connection, answer, operation.ticket)
