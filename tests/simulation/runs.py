@@ -431,8 +431,10 @@ class Stage(Actor):
 
     @property
     def has_something_to_read(self) -> bool:
-        """Tell whether it has begun, and something came."""
-        return self.place.live is self and super().has_something_to_read
+        """Tell whether something came, and it has begun or another one in its place: who has it keeps it."""
+        live = self.place.live
+        was_stage = self.part.world.is_calm and live is not None and self.stage is None
+        return (live is self or was_stage) and super().has_something_to_read
 
     def start(self) -> None:
         """Begin as nobody."""
