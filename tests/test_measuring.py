@@ -27,6 +27,7 @@ def test_what_no_test_runs_is_named_and_fails_the_run() -> None:
     )
     assert done.returncode == FAILED, done.stdout + done.stderr
     assert " passed" in done.stdout and " failed" not in done.stdout
+    assert "Traceback" not in done.stderr, "it fails for nothing else, such as what it left open"
     named = [line.split()[0] for line in done.stdout.splitlines() if line.startswith("intercom/")]
     assert "intercom/core/delivery.py" in named
     assert "intercom/wire/capability.py" not in named

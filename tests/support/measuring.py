@@ -68,11 +68,13 @@ class Measure:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Hand over what this process has seen, or judge the whole."""
         own = self._own.get_data().dumps() if self._runs_tests() else None
+        self._own.get_data().close(force=True)
         if hasattr(self._config, "workerinput"):
             self._config.workeroutput["coverage"] = own
             return
         self._add(own)
         self._gaps = gaps(self._seen)
+        self._seen.get_data().close(force=True)
         if self._gaps and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = FAILED
 
@@ -81,6 +83,7 @@ class Measure:
             data = CoverageData(no_disk=True)
             data.loads(dumped)
             self._seen.get_data().update(data)
+            data.close(force=True)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say what is left out."""
