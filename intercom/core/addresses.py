@@ -186,9 +186,11 @@ class Addresses:
         """Return the address with this home group and name."""
         return self._by_name.get(trim(name).lower(), {}).get(group)
 
-    def elsewhere(self, group: str, name: str, groups: tuple[str, ...], home: str, now: Instant) -> Address:
+    def elsewhere(
+        self, group: str, name: str, token_hash: str | None, groups: tuple[str, ...], home: str, now: Instant
+    ) -> Address:
         """Enter an address whose mailbox is at another broker: mail for it that waits here has a place of its own."""
-        record = AddressRecord(self._last_number + 1, name, group, None, groups, now.wall, now.wall, home=home)
+        record = AddressRecord(self._last_number + 1, name, group, token_hash, groups, now.wall, now.wall, home=home)
         return self._begin(record, now)
 
     def change(self, address: Address, kind: str, now: Instant) -> None:

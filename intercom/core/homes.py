@@ -7,7 +7,9 @@
 Rule 1: the engine decides between two claims; whoever lost hears who won, and decides again. Rule 2: nobody waits for
 the engine longer than ``Limits.claim_ms``, and nothing on this machine ends because it cannot be reached: what was
 begun without it is claimed later. Rule 3: of two brokers that began an address under different tokens the one that the
-engine heard first has it: the holder at the other is replaced, and its mail follows the address.
+engine heard first has it: the holder at the other is replaced, and its mail follows the address. Rule 4: until a
+process has heard where all addresses are its rows may be old: a registration waits for that, as long as it may come in
+time, and whoever goes on without it is the newest holder. A session that only comes back is not.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from hashlib import sha256
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.json import encode
 from msgspec.structs import replace
 
@@ -34,6 +36,7 @@ from intercom.core.peer_records import (
     ClaimAddress,
     DropAddress,
 )
+from intercom.core.records import SessionState
 from intercom.core.sessions import home_group_of, memberships_of
 from intercom.wire.frames import Register, trim
 from intercom.wire.mail import AddressClaim
@@ -53,6 +56,7 @@ class _Held(Struct, eq=False):
 
     connection: Any
     frame: Any
+    claim: AddressClaim
     key: str
     number: int
     deadline: Any = None
@@ -63,6 +67,7 @@ class Homes:
 
     Args:
         is_on: tells whether the engine can be reached.
+        is_near: tells whether it can, or the first contact with it may still come in time.
         resume: goes on with a registration, which was held.
         left: is told of each address whose home was here and is not any more.
         came: is told of each address whose home is here from now on.
@@ -75,6 +80,7 @@ class Homes:
         ground: Ground,
         registry: Registry,
         is_on: Callable[[], bool],
+        is_near: Callable[[], bool],
         resume: Callable[[Connection, Register, Instant], None],
         left: Callable[[Address, Instant], None],
         came: Callable[[Address, Instant], None],
@@ -87,7 +93,9 @@ class Homes:
         self._limits = ground.limits
         self._connections = ground.connections
         self._addresses = registry.addresses
+        self._lifecycle = registry.lifecycle
         self._is_on = is_on
+        self._is_near = is_near
         self._resume = resume
         self._left = left
         self._came = came
@@ -97,14 +105,18 @@ class Homes:
         self._seen: dict[str, AddressHome] = {}
         self._by_name: dict[str, dict[str, AddressHome]] = {}
         self._is_known = False
+        self._was_known = False
+        """This process has heard once where all addresses are."""
         self._held: dict[int, _Held] = {}
         """By the number of the connection."""
+        self._going_on: Connection | None = None
+        """Whose registration waits no more."""
         self._claims: dict[int, _Held | Address] = {}
         """What was claimed, and is not decided."""
         self._publishing: dict[str, int] = {}
         """Keys that are being published, by the numbers of the claims."""
         self._ahead: set[str] = set()
-        """Keys of the addresses whose holder came here while the engine could not say so to the others."""
+        """Keys of the addresses whose newest holder came here while the engine could not say so to the others."""
 
     # --- what the cluster knows -------------------------------------------------------------------------
 
@@ -156,8 +168,8 @@ class Homes:
         return self._addresses.at(group, name)
 
     def _enter(self, seen: AddressHome, now: Instant) -> Address:
-        address = self._addresses.elsewhere(seen.group, seen.name, seen.groups, seen.home, now)
-        address.token_hash = seen.token_hash or None
+        token_hash = seen.token_hash or None
+        address = self._addresses.elsewhere(seen.group, seen.name, token_hash, seen.groups, seen.home, now)
         self._aimed(address, now)
         return address
 
@@ -226,7 +238,7 @@ class Homes:
 
     def known(self, fact: AddressesKnown, now: Instant) -> None:
         """Forget the homes that the engine does not hold any more."""
-        self._is_known = True
+        self._is_known = self._was_known = True
         for key in self._seen.keys() - fact.keys:
             self.seen(AddressSeen(key, None), now)
         self._publishing.clear()
@@ -241,6 +253,7 @@ class Homes:
         for seen in list(self._seen.values()):
             if seen.home == self._own and self._addresses.at(seen.group, seen.name) is None:
                 self._outbox.add(DropAddress(seen))
+        self.wait_no_longer(now)
 
     def changed(self, address: Address, now: Instant) -> None:
         """Publish an address that has changed."""
@@ -290,36 +303,75 @@ class Homes:
         if connection.number in self._held:
             return True  # once more, while the first one is decided
         claim = _claim_of(frame)
-        if claim is None:
+        if claim is None or connection is self._going_on:
             return False
+        held = _Held(connection, frame, claim, key_of(home_group_of(frame), trim(claim.name)), next(self._numbers))
+        must_wait = not self._may_claim and self._is_near() and not self._is_back(held)
+        if not must_wait and not self._begin(held, now):
+            return False
+        held.deadline = self._deadlines.add(now.mono + self._limits.claim_ms, self._go_on_without, held)
+        self._held[connection.number] = held
+        return True
+
+    def wait_no_longer(self, now: Instant) -> None:
+        """Go on with the registrations that waited to hear where all addresses are: it is known, or comes too late."""
+        for held in [each for each in self._held.values() if each.number not in self._claims]:
+            if held.connection.number not in self._connections or not self._begin(held, now):
+                self._go_on(held, now)
+
+    def _begin(self, held: _Held, now: Instant) -> bool:
+        """Claim the address of a registration, if that has to be decided elsewhere; tell whether it does."""
+        if not self._may_claim:
+            self._be_ahead(held, now)
+            return False
+        claim, frame = held.claim, held.frame
         group, name = home_group_of(frame), trim(claim.name)
-        key = key_of(group, name)
-        seen, address = self._seen.get(key), self._addresses.at(group, name)
+        seen, address = self._seen.get(held.key), self._addresses.at(group, name)
         groups = memberships_of(frame.session)
-        if seen is None:
-            if not self._may_claim or (address is not None and address.home is None):
-                return False
-            # With the digest at once: its holder may be at another machine before the next word of it is heard there.
-            wanted = AddressHome(key, name, group, groups, token_hash_of(claim), self._own)
-        elif seen.home == self._own or (address is not None and address.home is None):
+        if (seen is not None and seen.home == self._own) or (address is not None and address.home is None):
             return False
+        if seen is None:
+            # With the digest at once: its holder may be at another machine before the next word of it is heard there.
+            wanted = AddressHome(held.key, name, group, groups, token_hash_of(claim), self._own)
         else:
             if address is None:
                 address = self._enter(seen, now)
-            is_proven = proves(claim.token if isinstance(claim.token, str) else None, seen.token_hash)
-            if not is_proven or claim.hold == "none" or (claim.hold == "free" and address.holder is not None):
+            if not proves(_token_of(claim), seen.token_hash) or not _would_hold(claim, address):
                 return False  # it is refused, or acts under the address, as everywhere
-            if not self._may_claim:
-                self._ahead.add(key)
-                self._home_is_here(address, now)
-                return False
             wanted = replace(seen, home=self._own, groups=groups)
-        held = _Held(connection, frame, key, next(self._numbers))
-        held.deadline = self._deadlines.add(now.mono + self._limits.claim_ms, self._go_on_without, held)
-        self._held[connection.number] = held
         self._claims[held.number] = held
         self._outbox.add(ClaimAddress(held.number, wanted))
         return True
+
+    def _be_ahead(self, held: _Held, now: Instant) -> None:
+        """Let a registration that goes on here be that of the newest holder, if it may hold its address at all."""
+        claim = held.claim
+        seen = self._seen.get(held.key)
+        address = self._addresses.at(home_group_of(held.frame), trim(claim.name))
+        if address is None and seen is not None and seen.home != self._own:
+            address = self._enter(seen, now)
+        if not _would_hold(claim, address) or self._is_back(held):
+            return
+        if address is not None and address.token_hash and not proves(_token_of(claim), address.token_hash):
+            return
+        if address is not None and address.home is not None:
+            self._ahead.add(held.key)
+            self._home_is_here(address, now)
+        elif not self._was_known:
+            self._ahead.add(held.key)  # whoever holds it elsewhere, which is not heard of yet, came before
+
+    def _is_back(self, held: _Held) -> bool:
+        """Tell whether a session comes back to its address, as far as is known here, which an earlier process knew."""
+        frame, address = held.frame, self._addresses.at(home_group_of(held.frame), trim(held.claim.name))
+        known = self._lifecycle.get(frame.preferred_session_id) if frame.preferred_session_id is not UNSET else None
+        return (
+            address is not None
+            and address.home is None
+            and known is not None
+            and known.state is not SessionState.CLOSED
+            and known.mailbox_key == address.key
+            and known.is_owned_by(frame.owner_token if isinstance(frame.owner_token, str) else None)
+        )
 
     def claimed(self, fact: AddressClaimed, now: Instant) -> None:
         """Go on once it is known what became of a claim."""
@@ -363,18 +415,22 @@ class Homes:
 
     def _go_on_without(self, held: _Held, now: Instant) -> None:
         """Go on here: what the engine has not said by now is claimed once more, by the address itself."""
-        self._deadlines.cancel(held.deadline)
         self._claims.pop(held.number, None)
-        if self._held.pop(held.connection.number, None) is None or held.connection.number not in self._connections:
+        if self._held.get(held.connection.number) is not held:
             return
-        seen = self._seen.get(held.key)
-        address = None if seen is None else self._addresses.at(seen.group, seen.name)
-        if address is not None and address.home is not None:
-            self._ahead.add(held.key)
-            self._home_is_here(address, now)
+        if held.connection.number in self._connections:
+            self._be_ahead(held, now)
         was_known, self._is_known = self._is_known, False
-        self._resume(held.connection, held.frame, now)
+        self._go_on(held, now)
         self._is_known = was_known
+
+    def _go_on(self, held: _Held, now: Instant) -> None:
+        self._deadlines.cancel(held.deadline)
+        del self._held[held.connection.number]
+        if held.connection.number in self._connections:
+            self._going_on = held.connection
+            self._resume(held.connection, held.frame, now)
+            self._going_on = None
 
 
 def _claim_of(frame: Register) -> AddressClaim | None:
@@ -386,3 +442,12 @@ def _claim_of(frame: Register) -> AddressClaim | None:
     if not isinstance(claim, AddressClaim) or trim(claim.name)[:1] in ("", "@"):
         return None
     return claim
+
+
+def _token_of(claim: AddressClaim) -> str | None:
+    return claim.token if isinstance(claim.token, str) else None
+
+
+def _would_hold(claim: AddressClaim, address: Address | None) -> bool:
+    is_free = address is None or address.holder is None
+    return claim.hold != "none" and (claim.hold != "free" or is_free)

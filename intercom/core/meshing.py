@@ -178,6 +178,7 @@ class Meshing(Part):
             ground,
             registry,
             lambda: self._state.status == "on",
+            self._is_near,
             membership.registering.register,
             self._left,
             self._came,
@@ -500,6 +501,7 @@ class Meshing(Part):
 
     def _let_go(self, now: Instant) -> None:
         """Decide about all that waits for what the engine, or another broker, would have said."""
+        self._homes.wait_no_longer(now)
         self._looking.holders.cut_off(now)
         self._looking.cut_off(now)
 

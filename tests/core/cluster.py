@@ -166,12 +166,18 @@ class Cluster:
         self.run()
 
     def crash(
-        self, name: str, lease: Literal["expired", "renewed", "given back"] = "expired", *, is_cut: bool = False
+        self,
+        name: str,
+        lease: Literal["expired", "renewed", "given back"] = "expired",
+        *,
+        is_cut: bool = False,
+        is_starting: bool = False,
     ) -> None:
         """Kill a broker and start it again; what it had not settled is handed out again.
 
         Its lease has expired by then, or is that of its successor from one moment to the next; or it was given back.
-        Where it ``is_cut`` its successor does not reach the engine, and has heard of nothing.
+        Where it ``is_cut`` its successor does not reach the engine, and has heard of nothing; where it ``is_starting``
+        neither, and that may still change at any moment.
         """
         node = self.nodes[name]
         node.world.kwargs["identity"] = node.identity(node.world.epoch + 1)
@@ -183,6 +189,8 @@ class Cluster:
             self.end_leases(name, said_goodbye=lease == "given back")
         if is_cut:
             self.cut(name)
+        elif is_starting:
+            node.is_cut = True
         else:
             self._connect(node)
         self.run()
