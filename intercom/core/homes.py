@@ -416,8 +416,6 @@ class Homes:
     def _go_on_without(self, held: _Held, now: Instant) -> None:
         """Go on here: what the engine has not said by now is claimed once more, by the address itself."""
         self._claims.pop(held.number, None)
-        if self._held.get(held.connection.number) is not held:
-            return
         if held.connection.number in self._connections:
             self._be_ahead(held, now)
         was_known, self._is_known = self._is_known, False

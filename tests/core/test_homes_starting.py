@@ -16,7 +16,6 @@ from tests.core.test_homes import (
     FEATURES,
     OTHER,
     TOKEN,
-    ahead,
     asker,
     claim,
     holder,
@@ -269,9 +268,22 @@ def test_an_address_that_the_engine_lost_is_at_home_where_its_holder_comes() -> 
 
 def test_the_digest_of_a_token_is_stored_with_the_home() -> None:
     """protocol 6.13.6: without the engine, and after a restart, the wrong token is refused and the right one is not."""
-    cluster = Cluster()
-    ahead(cluster).leave()
-    cluster.join("b")
-    cluster.crash("b", is_cut=True)
+    cluster, _ = started("elsewhere", is_cut=True)
     assert refusal(claim(cluster, "b", token=OTHER)) == "address_taken"
     assert claim(cluster, "b").id
+
+
+def test_who_comes_for_an_address_that_was_only_heard_of_holds_it_here() -> None:
+    """protocol 6.13.6: nobody here had anything to do with it before the engine went away."""
+    cluster = Cluster()
+    cluster.cut("b")
+    holder(cluster, "a").leave()
+    cluster.run(2 * LIMITS.announce_ms)
+    cluster.join("b")
+    assert not cluster["b"].disk.addresses
+    cluster.cut("b")
+    assert refusal(claim(cluster, "b", token=OTHER)) == "address_taken"
+    new = claim(cluster, "b")
+    assert types(new, new.first) == ["registered"]
+    joined(cluster)
+    assert home_of(cluster) == "b" and types(new) == []
