@@ -178,7 +178,9 @@ class InDoubt:
             self._mailing.offer(box, now)
         elif letter.result in ("nothing", "another"):
             self._mailing.is_not_at(mail, peer, now)
-        elif letter.passed_to and letter.passed_to != self._own:
+        elif letter.passed_to == self._own:
+            self._mailing.is_not_at(mail, peer, now)  # it was passed on all the way round, and is what waits here
+        elif letter.passed_to:
             mail.posted_to.discard(peer)
             mail.posted_to.add(letter.passed_to)
             self._ask(mail, letter.passed_to)

@@ -136,6 +136,30 @@ def test_what_was_passed_on_from_there_is_asked_for_where_it_went(monkeypatch: p
     assert send(scene.cluster, scene.alice, "m1") == "delivered"
 
 
+def test_what_was_passed_on_all_the_way_round_is_shown_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.13: who had it last says that it has sent it over, and has done so before it was asked."""
+    scene = Scene(monkeypatch, "abc")
+    scene.lost = {OUTCOME}
+    scene.write("m1", extra=AWAY)
+    scene.cluster.cut("a", leases_end=False)
+    scene.lost, scene.slow = set(), {LOOKED}
+    scene.moves("c")
+    scene.cluster.run(LIMITS.receipt_wait_ms)
+    assert scene.cluster["c"].disk.mail
+    bob = scene.moves()
+    scene.cluster.join("a")
+    scene.cluster.run(LIMITS.look_ms)
+    assert not scene.cluster["c"].disk.mail and scene.cluster["a"].disk.mail, "it is back"
+    assert shown(bob) == []
+    scene.let_through()
+    scene.cluster.run(LIMITS.peer_absent_ms)
+    assert shown(bob) == ["m1"]
+    confirm(scene.cluster, bob, "m1")
+    assert not any(scene.cluster[name].disk.mail for name in "abc")
+    assert scene.told() == ["queued"]
+    assert send(scene.cluster, scene.alice, "m1") == "delivered"
+
+
 def test_what_did_not_arrive_there_is_shown_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Protocol 6.13: that broker says that it has it not."""
     scene = Scene(monkeypatch)
