@@ -116,6 +116,7 @@ class Mesh:
         self._unwritten_shared: set[tuple[Shelf, str]] = set()
         self._must_write = asyncio.Event()
         self._is_filled: set[str] = set()
+        self._are_homes_known = asyncio.Event()
         self._foreign = 0
         """What came under another key, until nothing of that came for as long as a lease holds."""
         self._foreign_at = 0
@@ -233,6 +234,7 @@ class Mesh:
             self._left_behind.begin_anew()
             self._homes.begin_anew()
             self._is_filled.clear()
+            self._are_homes_known.clear()
             return await self._first_to_end(
                 engine,
                 self._wait_for_loss(engine),
@@ -247,7 +249,7 @@ class Mesh:
                 self._answer_pings(engine),
                 self._take_out(engine),
                 self._pump.run(engine),
-                self._consumer.run(engine),
+                self._fetch(engine, self._consumer),
                 self._consumer.tell_settled(engine),
             )
         finally:
@@ -285,6 +287,11 @@ class Mesh:
             if error is not None and not engine.lost.is_set():
                 return f"the engine failed: {error or type(error).__name__}"
         return f"the connection to the engine was lost{': ' + engine.trouble if engine.trouble else ''}"
+
+    async def _fetch(self, engine: Engine, consumer: Consumer) -> None:
+        """Fetch once it is known where the addresses are at home: what was left here for one may have moved with it."""
+        await self._are_homes_known.wait()
+        await consumer.run(engine)
 
     async def _wait_for_loss(self, engine: Engine) -> None:
         await engine.lost.wait()
@@ -453,6 +460,7 @@ class Mesh:
     def _homes_known(self) -> None:
         self._homes.is_whole()
         self._filled("addresses")
+        self._are_homes_known.set()
 
     def _filled(self, what: Any) -> None:
         self._is_filled.add(what)
