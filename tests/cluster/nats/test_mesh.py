@@ -12,6 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from intercom.cluster.nats import leftbehind, mesh
+from intercom.cluster.nats.consumer import Consumer
+from intercom.cluster.nats.engine import Engine
+from intercom.cluster.nats.homekeys import HomeKeys
 from intercom.cluster.nats.mesh import Mesh
 from intercom.config import ClusterSettings
 from intercom.core.records import (
@@ -201,6 +204,40 @@ def test_what_was_sent_to_a_broker_that_is_away_reaches_its_next_process_once(
         assert isinstance(fact, Arrived)
         bodies.append(fact.body)
     assert bodies == [b"1", b"2"]
+
+
+def test_where_addresses_are_is_known_before_what_was_left_is_fetched(
+    side: Callable[..., Side], own_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P 6.13: what was left for an address that has moved finds a broker that knows that, on each connection."""
+    monkeypatch.setattr("intercom.cluster.nats.mesh.CLUSTER_PAUSE_MS", 20)
+    monkeypatch.setattr("intercom.cluster.nats.mesh.CLUSTER_PAUSE_MOST_MS", 100)
+    happened: list[str] = []
+    known, fetch = HomeKeys.is_whole, Consumer.run
+
+    def noted_known(self: HomeKeys) -> None:
+        happened.append("known")
+        known(self)
+
+    async def noted_fetch(self: Consumer, engine: Engine) -> None:
+        happened.append("fetched")
+        await fetch(self, engine)
+
+    monkeypatch.setattr(HomeKeys, "is_whole", noted_known)
+    monkeypatch.setattr(Consumer, "run", noted_fetch)
+    a = side(own_server, "a", prefix="one")
+    a.is_on()
+    a.mesh.submit(ClaimAddress(1, AddressHome("k", "bob", "default", ("default",), "digest", "a")))
+    a.until(claimed(1))
+    a.mesh.submit(Post(1, "a", "send", "d", "1", b"1"))
+    a.until(lambda fact: isinstance(fact, Arrived))
+    own_server.kill()
+    a.unavailable()
+    own_server.start()
+    a.is_on()
+    a.mesh.submit(Post(2, "a", "send", "e", "1", b"1"))
+    a.until(lambda fact: isinstance(fact, Arrived))
+    assert happened == ["known", "fetched"] * 2
 
 
 def test_the_time_that_a_letter_lay_in_the_engine_counts(side: Callable[..., Side], server: NatsServer) -> None:
