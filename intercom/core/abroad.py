@@ -258,11 +258,8 @@ class Abroad:
         )
         self._post_letter(to.peer_id, _delivery_id(letter, to.peer_id), letter, after, until)
         is_away = self._is_cut_off(to.peer_id)
-        if is_away and to.peer_id not in mail.posted_to:
-            mail.left_for.add(to.peer_id)
-        elif not isinstance(target, RunOwner):
-            mail.left_for.discard(to.peer_id)
-            mail.posted_to.add(to.peer_id)
+        if not isinstance(target, RunOwner):
+            (mail.left_for if is_away else mail.posted_to).add(to.peer_id)
         if not target.id and mail.offered_at is not None:
             pause_ms = self._limits.peer_window_ms if is_away else self._limits.peer_outcome_ms
             self._mailing.keep_for_later(mail, pause_ms, mail.offered_at)

@@ -79,6 +79,7 @@ class InDoubt:
         if box is None:
             return
         for mail in box.in_order():
+            mail.left_for -= mail.posted_to  # it was there once
             mail.posted_to |= {peer for peer in mail.left_for if not self._stays_away(peer)}
             self.look(mail, now)
         peers = [

@@ -338,6 +338,30 @@ def test_what_was_left_for_a_broker_is_kept_until_all_know_where_its_address_is(
     assert not any(scene.cluster[name].disk.mail for name in "ab")
 
 
+def test_what_was_brought_there_once_is_not_only_left_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.13: it was shown there, and posted again when that broker was away already."""
+    scene = Scene(monkeypatch)
+    scene.lost = {OUTCOME}
+    scene.write("m1", extra=AWAY)
+    assert shown(scene.bob) == ["m1"]
+    confirm(scene.cluster, scene.bob, "m1")
+    scene.bob.leave()
+    scene.cluster.run(LIMITS.receipt_wait_ms)
+    scene.cluster.cut("b")
+    scene.cluster.run(LIMITS.peer_outcome_ms)
+    assert [post.kind for post in scene.cluster.posts].count(SEND) > 1
+    scene.cluster.cut("a", leases_end=False)
+    bob = scene.moves()
+    scene.cluster.join("a")
+    scene.cluster.run(2 * LIMITS.look_ms)
+    assert shown(bob) == []
+    scene.lost = set()
+    scene.let_through()
+    scene.cluster.join("b")
+    scene.cluster.run(LIMITS.peer_absent_ms)
+    assert shown(bob) == [] and not scene.cluster["a"].disk.mail
+
+
 def test_what_waits_there_is_looked_for_when_it_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """D13: that broker said that it keeps it; sent again it is no second message, wherever the address goes now."""
     scene = Scene(monkeypatch)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import time
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -61,6 +62,8 @@ from intercom.limits import (
 ADAPTER = "nats"
 _SHELVES: dict[Shelf, Any] = {"restoring": RemoteReservation, "routes": RemoteRoute}
 """What lies where beside leases, sessions and addresses."""
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Goes on while the machine sleeps: on Linux the monotonic one does not."""
 
 
 def node_name(settings: ClusterSettings) -> str:
@@ -117,6 +120,8 @@ class Mesh:
         self._must_write = asyncio.Event()
         self._is_filled: set[str] = set()
         self._are_homes_known = asyncio.Event()
+        self._leased_at = 0
+        """When the lease was given away last that the engine has (ms, as time passes for others)."""
         self._foreign = 0
         """What came under another key, until nothing of that came for as long as a lease holds."""
         self._foreign_at = 0
@@ -308,10 +313,21 @@ class Mesh:
     async def _renew(self, engine: Engine) -> None:
         while True:
             await asyncio.sleep(CLUSTER_RENEW_MS / 1000)
+            self._require_lease()
             await self._write_lease(engine)
 
     async def _write_lease(self, engine: Engine) -> None:
+        now = _passed_ms()
         await engine.leases.put(self._own, self._sealed("lease", self._lease))
+        self._leased_at = now
+
+    def _require_lease(self) -> None:
+        """Raise ``Unusable`` once others may have taken this broker for away, and its addresses to other machines.
+
+        What is on its way on this connection may be older than what is to be heard of that: the next one begins anew.
+        """
+        if _passed_ms() - self._leased_at >= CLUSTER_LEASE_MS:
+            raise Unusable("this machine, or the broker, stood still for longer than its lease holds")
 
     async def _write_names(self, engine: Engine) -> None:
         while True:
@@ -494,6 +510,7 @@ class Mesh:
             self._consumer.settle(arrival)
 
     def _arrived(self, arrival: int, envelope: Envelope, valid_until: int | None) -> None:
+        self._require_lease()
         body = bytes(envelope.body)
         self._tell(Arrived(arrival, envelope.from_broker, envelope.kind, envelope.delivery_id, body, valid_until))
 
@@ -529,6 +546,10 @@ async def _end_all(tasks: Sequence[asyncio.Task[None]]) -> None:
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting, timeout=CLUSTER_END_MS / 1000)
+
+
+def _passed_ms() -> int:
+    return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
 
 def _now() -> int:
