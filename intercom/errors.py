@@ -66,6 +66,7 @@ ambiguous, 5 not now, 6 not known or still going on, 7 not allowed here).
 
 from __future__ import annotations
 
+import errno
 from typing import Any, Literal, TypeAlias
 
 Retry: TypeAlias = Literal["never", "same_id", "after"]
@@ -128,6 +129,16 @@ class HomeError(IntercomError):
 
     code = "home"
     exit_status = 7
+
+
+def unusable_file(what: str, error: OSError, hint: str = "") -> HomeError:
+    """Return the error for a file of the home of which the kernel says something; ``hint`` is for any other reason."""
+    reason = f"{what}: {error.strerror or error}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return HomeError(reason, hint="Free some space, and try again.", retry="after")
+    if error.errno == errno.EROFS:
+        hint = "Make its file system writable, or choose another home by INTERCOM_HOME, for all who are to talk."
+    return HomeError(reason, hint=hint)
 
 
 class BrokerError(IntercomError):

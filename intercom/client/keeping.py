@@ -17,7 +17,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from intercom.errors import AccessDenied, HomeError, IntercomError
+from intercom.errors import AccessDenied, HomeError, IntercomError, unusable_file
 from intercom.limits import ADDRESS_SEEN_IDS, IDENTITY_FILE_BYTES, KEY_BYTES
 from intercom.paths import Paths, drafted, make_private_directory, open_private_file, prepare_home, sync_directories
 
@@ -171,4 +171,4 @@ def home_trouble(error: OSError, path: Path) -> IntercomError:
     """Return the error for a file of the home that cannot be used."""
     if error.errno in (errno.EACCES, errno.EPERM):
         return AccessDenied(f"This process may not use {path} ({error.strerror})")
-    return HomeError(f"{path} cannot be used: {error.strerror or error}", hint="Choose another name.")
+    return unusable_file(f"{path} cannot be used", error, "Choose another name.")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from intercom.client.dialing import dial, not_answering
 from intercom.client.failed_start import mark_of, note, noted
-from intercom.errors import BrokerBusy, BrokerStarting, HomeError, IntercomError, NoBroker, StartFailed
+from intercom.errors import BrokerBusy, BrokerStarting, IntercomError, NoBroker, StartFailed, unusable_file
 from intercom.limits import (
     FRAME_CEILING_BYTES,
     PROBE_MS,
@@ -246,4 +246,4 @@ def _taken(lock: FileLock) -> bool:
     try:
         return lock.try_acquire()
     except OSError as error:
-        raise HomeError(f"{lock.path} cannot be locked: {error.strerror or error}") from error
+        raise unusable_file(f"{lock.path} cannot be locked", error) from error

@@ -135,7 +135,6 @@ class Delivery:
             )
             operation.under_way = attempt
             self._operations.append_reservation(operation, self._undo_reservation, attempt)
-            self._mailing.sent_anew(sender, message.id, now)
         elif is_ask:
             self._operations.renew_question(operation, self._ask_ms(target), now)
         attempt.operation = operation
@@ -375,6 +374,7 @@ class Delivery:
         if ticket is None:
             self._fail(attempt, reasons.NOT_CONFIRMED_DURABLY)
             return
+        self._mailing.arrives_after_all(sender, message_id, now)
         is_asked = attempt.is_ask and not attempt.is_withdrawn and (attempt.is_waiting or by_reply)
         if is_asked and sender.connection.session is sender:
             self._asking.open(sender, recipient, operation, now)

@@ -805,8 +805,8 @@ class Mailing:
         """Take back mail of the broker itself that has become pointless."""
         self._give_up([mail], "withdrawn", reason, now)
 
-    def sent_anew(self, sender: Session, message_id: str, now: Instant) -> None:
-        """Take back what would tell a sender that this message was given up, before it knows: it is taken again."""
+    def arrives_after_all(self, sender: Session, message_id: str, now: Instant) -> None:
+        """Take back what would tell a sender that this message was given up, before it knows: it was accepted anew."""
         box = sender.mailbox
         if box is not None and box.tells_of:
             notice = box.tells_of.get(message_id)

@@ -443,6 +443,7 @@ class Queueing:
         )
         if attempt.target.is_remote:
             self._mailing.may_be_elsewhere(mail, attempt.target.at_peer, now)
+        self._mailing.arrives_after_all(sender, attempt.message_id, now)
         self.replied(attempt.sender, attempt.reply_to, attempt.message_id, attempt.answer, now)
         if attempt.is_waiting:
             attempt.settle()
@@ -580,8 +581,7 @@ class Queueing:
         )
         if posted_to:
             self._mailing.may_be_elsewhere(mail, posted_to, now)
-        if is_new:
-            self._mailing.sent_anew(sender, message.id, now)
+        self._mailing.arrives_after_all(sender, message.id, now)
         told = UNSET if kept is None or POLICY not in sender.features else kept
         queued = Queued(
             message.id, letter.target, position, frame.attempt_id, kept=told, joined=self._joined(operation.mail)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from intercom.client.keeping import AddressKeeper
+from intercom.client.keeping import AddressKeeper, home_trouble
 from intercom.errors import HomeError
 from intercom.limits import ADDRESS_SEEN_IDS
 from intercom.paths import Paths
@@ -186,3 +187,19 @@ def test_a_damaged_file_costs_no_more_than_a_copy(home: Path, kind: str) -> None
     assert reader.knows("m1") is (kind == "torn")
     reader.note(["m2"])
     assert reader.knows("m2")
+
+
+@pytest.mark.parametrize(
+    ("number", "retry", "hint"),
+    [
+        (errno.ENOSPC, "after", "Free some space"),
+        (errno.EDQUOT, "after", "Free some space"),
+        (errno.EROFS, "never", "INTERCOM_HOME"),
+        (errno.ENAMETOOLONG, "never", "another name"),
+    ],
+)
+def test_what_is_said_of_a_file_that_cannot_be_used_helps(number: int, retry: str, hint: str) -> None:
+    """F100: error texts are safe to follow; what is wrong with the disk no other name mends."""
+    error = home_trouble(OSError(number, os.strerror(number)), Path("/home/file.json"))
+    assert isinstance(error, HomeError)
+    assert (error.retry, hint in error.hint, "/home/file.json" in error.reason) == (retry, True, True)

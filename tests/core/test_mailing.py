@@ -9,8 +9,8 @@ import pytest
 from intercom.core.records import OperationState
 from intercom.limits import Limits
 from intercom.wire import notices, reasons
-from tests.core.harness import World, answers, only, reason
-from tests.core.mail import Agent, enter, holder, operator, reattach
+from tests.core.harness import INFO, World, answers, only, reason
+from tests.core.mail import PEER, Agent, enter, holder, operator, reattach
 
 FULL = Limits(inbox_entries=0)
 """Nothing can be parked."""
@@ -236,6 +236,24 @@ def test_a_message_that_is_sent_again_is_not_told_to_be_given_up() -> None:
     assert [frame for frame in frames if frame["type"] == "message"] == [] and sender.mail() == []
     assert ids(reattach(world, target).first) == ["m1"]
     assert [record.message_id for record in world.disk.mail.values()] == ["m1"]
+
+
+def test_a_notice_stays_while_nobody_knows_what_became_of_the_message_that_was_sent_again() -> None:
+    """promises `queued-arrives`: the one that was told as queued did not arrive, and its sender hears so."""
+    world = World()
+    sender, target = enter(world, "a"), enter(world, "b")
+    sender.queue("b", "m1")
+    world.pass_time(Limits().busy_ms)
+    world.auto = False
+    world.send(target.conn, type="unregister")
+    world.send(world.connect(PEER), type="register", session={**INFO, "name": "b"})
+    sender.message("b", "m1")
+    assert len(world.appends) > 1
+    while world.appends:
+        world.commit()
+    world.crash()
+    world.auto = True
+    assert [each.partition(":")[0] for each in ids(reattach(world, sender).first)] == ["undeliverable"]
 
 
 def test_a_notice_that_was_shown_stays_true_of_its_time() -> None:

@@ -25,6 +25,7 @@ FOUND: dict[int, str] = {
     10003946: "a run whose end could not be recorded was never looked at again, as nothing else was open",
     10002619: "an address whose creation had failed was recorded when its holder went, beside its successor",
     60010631: "a notice that a message was given up reached its sender after that was accepted anew",
+    73007786: "a notice that a message was given up was taken back for an attempt of which nothing was ever known",
     73002011: "no fault but of the account: whoever was a stage keeps what was written to it when another one is that",
     72000317: "a policy that was in force was refused when it was set again, as nothing could be recorded just then",
     71002306: "a task whose hand-over was not recorded waited for a time of day, which had been set back meanwhile",
