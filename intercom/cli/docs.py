@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from difflib import get_close_matches
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 
 from intercom.cli.arguments import Parser, add_home, add_json
 from intercom.cli.render import Output
@@ -35,6 +34,9 @@ ORDER = (
     "changelog",
 )
 """The pages in the order in which a new user may want them; others follow by name."""
+
+
+_PLACE = Path(__file__).resolve().parent.parent / "docs"
 
 
 class NoPage(IntercomError):
@@ -78,10 +80,9 @@ def run(arguments: Namespace, output: Output) -> int:
     return 0
 
 
-def pages() -> dict[str, Traversable]:
+def pages() -> dict[str, Path]:
     """Return the pages by name."""
-    place = files("intercom") / "docs"
-    found = {page.name.removesuffix(".md"): page for page in place.iterdir() if page.name.endswith(".md")}
+    found = {page.stem: page for page in _PLACE.glob("*.md")}
     rank = {name: number for number, name in enumerate(ORDER)}
     return {name: found[name] for name in sorted(found, key=lambda name: (rank.get(name, len(rank)), name))}
 

@@ -32,6 +32,9 @@ def authority(directory: Path, name: str = "ca") -> tuple[Path, Path, Path]:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - day)
             .not_valid_after(now + day)
+            # Python 3.13 wants both.
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(root.public_key()), critical=False)
         )
 
     def written(file: str, content: bytes) -> Path:
@@ -41,7 +44,11 @@ def authority(directory: Path, name: str = "ca") -> tuple[Path, Path, Path]:
 
     root, own = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     is_authority = x509.BasicConstraints(ca=True, path_length=None)
-    made = begun(name, root).add_extension(is_authority, critical=True).sign(root, hashes.SHA256())
+    uses = dict.fromkeys(("key_agreement", "key_encipherment", "data_encipherment", "encipher_only"), False)
+    others = dict.fromkeys(("digital_signature", "content_commitment", "crl_sign", "decipher_only"), False)
+    signs = x509.KeyUsage(key_cert_sign=True, **uses, **others)
+    made = begun(name, root).add_extension(is_authority, critical=True).add_extension(signs, critical=True)
+    made = made.sign(root, hashes.SHA256())
     addresses = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
     server = begun("server", own).add_extension(addresses, critical=False).sign(root, hashes.SHA256())
     private = own.private_bytes(
