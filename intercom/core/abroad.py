@@ -99,6 +99,7 @@ class Abroad:
         name_of: Callable[[Session], RemoteName],
         sender_of: Callable[[str, SendLetter, Instant], StandIn],
         is_cut_off: Callable[[str], bool],
+        is_closed: Callable[[], bool],
         now: Instant,
     ) -> None:
         self._own = ground.identity.broker_id
@@ -120,6 +121,7 @@ class Abroad:
         self._name_of = name_of
         self._sender_of = sender_of
         self._is_cut_off = is_cut_off
+        self._is_closed = is_closed
         self.is_owned: Callable[[str], bool] = lambda target: False
         """Tells whether a target is a stage whose owner is here."""
         self.takes_task: Callable[[Mail, str, bytes, Instant], bool] = lambda mail, peer, message, now: False
@@ -141,6 +143,10 @@ class Abroad:
     def is_cut_off(self, peer: str) -> bool:
         """Tell whether nothing reaches this broker now."""
         return self._is_cut_off(peer)
+
+    def is_closed(self) -> bool:
+        """Tell whether the engine takes nothing now."""
+        return self._is_closed()
 
     # --- out --------------------------------------------------------------------------------------------
 
@@ -252,8 +258,8 @@ class Abroad:
         )
         self._post_letter(to.peer_id, _delivery_id(letter, to.peer_id), letter, after, until)
         is_away = self._is_cut_off(to.peer_id)
-        if not is_away and not isinstance(target, RunOwner):
-            mail.posted_to.add(to.peer_id)
+        if not isinstance(target, RunOwner):
+            (mail.left_for if is_away else mail.posted_to).add(to.peer_id)
         if not target.id and mail.offered_at is not None:
             pause_ms = self._limits.peer_window_ms if is_away else self._limits.peer_outcome_ms
             self._mailing.keep_for_later(mail, pause_ms, mail.offered_at)

@@ -7,8 +7,9 @@
 
 Rule 1: nothing is shown here that may be shown there too; while that broker cannot be asked it waits, and when its time
 is over its sender is told that it is not known. Rule 2: what the same sender wrote after it waits behind it, no longer
-than ``Limits.look_ms``. Rule 3: who was cut off when it was posted, and is still, has not got it. Rule 4: what was
-never posted waits, as long, for the older mail where the address was at home.
+than ``Limits.look_ms``. Rule 3: who was away when it was posted, and stays so until the cluster knows that the address
+is here, will not show it: it hears of that before it finds its mail. Rule 4: what was never posted waits, as long, for
+the older mail where the address was at home.
 """
 
 from __future__ import annotations
@@ -78,6 +79,8 @@ class InDoubt:
         if box is None:
             return
         for mail in box.in_order():
+            mail.left_for -= mail.posted_to  # it was there once
+            mail.posted_to |= {peer for peer in mail.left_for if not self._stays_away(peer)}
             self.look(mail, now)
         peers = [
             peer
@@ -90,6 +93,36 @@ class InDoubt:
             self._deadlines.add(now.mono + self._limits.look_ms, self._await_no_longer, (box, box.awaits))
             for peer in peers:
                 self._outbox.add(ReadBodies(AskingAfter(first, peer, box), (first.record.body_number,)))
+
+    def _stays_away(self, peer: str) -> bool:
+        """Tell whether a broker that was away is so still, as far as can be known."""
+        return self._abroad.is_cut_off(peer) and not self._abroad.is_closed()
+
+    def peer_seen(self, peer: str) -> None:
+        """Take note that a broker is back, and finds what was left for it."""
+        for box in self._boxes.all():
+            for mail in box.in_order():
+                if peer in mail.left_for:
+                    mail.left_for.discard(peer)
+                    if not self._is_here(box.key):  # else it has heard of that before
+                        mail.posted_to.add(peer)
+
+    def moved(self, key: str, now: Instant) -> None:
+        """Look in a moment at what waits for brokers that were away, since the cluster knows now who has an address."""
+        for box in self._boxes.all():
+            address = self._addresses.of_key(box.key)
+            if address is not None and key_of(address.group, address.name) == key:
+                self._deadlines.add(now.mono + self._limits.look_ms, self._let_go_of, box)
+
+    def _let_go_of(self, box: Mailbox, now: Instant) -> None:
+        """Wait no longer for who stayed away until the address was here: it hears that before it finds its mail."""
+        for mail in box.in_order() if self._is_here(box.key) else ():
+            for peer in [each for each in mail.left_for & mail.posted_to if self._stays_away(each)]:
+                self._mailing.is_not_at(mail, peer, now)
+
+    def _is_here(self, mark: str) -> bool:
+        address = self._addresses.of_key(mark)
+        return address is not None and address.home is None
 
     def _await_no_longer(self, subject: tuple[Mailbox, set[str]], now: Instant) -> None:
         box, awaited = subject
@@ -105,9 +138,9 @@ class InDoubt:
             self._arm(mail, self._limits.look_ms, now)
 
     def _is_in_doubt(self, mail: Mail) -> bool:
-        box, address = self._boxes.get(mail.record.mailbox), self._addresses.of_key(mail.record.mailbox)
+        box = self._boxes.get(mail.record.mailbox)
         is_there = box is not None and box.entries.get(mail.number) is mail
-        return is_there and bool(mail.posted_to) and address is not None and address.home is None
+        return is_there and bool(mail.posted_to) and self._is_here(mail.record.mailbox)
 
     def _is_due(self, mail: Mail, now: Instant) -> None:
         self._timers.pop(mail.number, None)

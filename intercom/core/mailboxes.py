@@ -34,6 +34,7 @@ class Mail:
         "is_plain",
         "joined",
         "leader",
+        "left_for",
         "offered_at",
         "offers",
         "operation",
@@ -64,6 +65,8 @@ class Mail:
         """The one with which it is handed over."""
         self.posted_to: set[str] = set()
         """The brokers of other machines that may have it: until that is known nobody here is given it."""
+        self.left_for: set[str] = set()
+        """Those that were away when it was posted: they find it when they are back, and may have it from then on."""
 
     @property
     def says(self) -> tuple[str, bytes] | None:
@@ -295,7 +298,7 @@ class Mailbox:
         chosen: list[Mail] = []
         count, size = self.offered, self.offered_bytes
         is_here = self.holder is None or not self.holder.is_remote
-        if self.awaits and is_here:
+        if (self.awaits and is_here) or (self.holder is not None and self.holder.has_no_way):
             return chosen
         behind: set[str] = set()
         for mail in self._oldest_first():

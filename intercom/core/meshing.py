@@ -103,6 +103,7 @@ class Meshing(Part):
         self._own = ground.identity.broker_id
         self._sessions = registry.sessions
         self._boxes = post.boxes
+        self._mailing = post.mailing
         self._peers = invoking.peers
         self._announced: dict[str, bytes] = {}
         """What was said last of each session that is here."""
@@ -130,6 +131,7 @@ class Meshing(Part):
             lambda session: self._name_of(session, session.written()),
             self._remote.sender_of,
             self._is_cut_off,
+            lambda: self._state.status != "on",
             now,
         )
         self._remote.way = self._abroad
@@ -183,7 +185,7 @@ class Meshing(Part):
             self._left,
             self._came,
             self._aimed,
-            self._looking.holders.moved,
+            self._moved,
         )
         self._remote.know(self._homes)
         self._moving = TasksMoving(
@@ -344,6 +346,10 @@ class Meshing(Part):
         self._proxies.came(address, now)
         self._in_doubt.came(address, now)
 
+    def _moved(self, key: str, home: str, now: Instant) -> None:
+        self._looking.holders.moved(key, home, now)
+        self._in_doubt.moved(key, now)
+
     def _aimed(self, address: Address, now: Instant) -> None:
         self._proxies.aimed(address, now)
         self._remote.aimed(address, now)
@@ -457,6 +463,9 @@ class Meshing(Part):
             self._looking.holders.joined(now)
             for peer in sorted(self._there):
                 self._runs.bring(peer, now)
+            for box in self._boxes.all():
+                if box.holder is not None and box.holder.is_remote:
+                    self._mailing.offer(box, now)
 
     def _peer_seen(self, fact: PeerSeen, now: Instant) -> None:
         is_back = fact.broker_id not in self._there
@@ -465,6 +474,7 @@ class Meshing(Part):
         self._runs.seen(fact.broker_id, fact.shared)
         self._expected.seen(fact.broker_id, fact.shared, now)
         if is_back:
+            self._in_doubt.peer_seen(fact.broker_id)
             self._proxies.peer_seen(fact.broker_id, now)
             self._runs.bring(fact.broker_id, now)
         is_another = self._epochs.get(fact.broker_id) != fact.epoch

@@ -75,6 +75,8 @@ class Session:
     """It stands for one that another broker answers for."""
     is_cut_off = False
     """Nothing can be brought to where it is now."""
+    has_no_way = False
+    """Nothing can even be left for it where its broker fetches what is for it."""
     claimed: Address | None = None
     """Of one elsewhere: the address that it holds, as its broker says; mail for the one is for the other."""
 

@@ -36,6 +36,9 @@ class Way(Protocol):
     def is_cut_off(self, peer: str) -> bool:
         """Tell whether nothing reaches this broker now."""
 
+    def is_closed(self) -> bool:
+        """Tell whether nothing leaves this broker now: not even what another one is to find later."""
+
 
 class RemoteConnection(Connection):
     """Stand for the way to one session elsewhere; never ``open``: no frame is written to it, all are carried."""
@@ -94,6 +97,12 @@ class StandIn(Session):
         """Tell whether nothing reaches it now."""
         connection = self.connection
         return isinstance(connection, RemoteConnection) and connection.way.is_cut_off(connection.peer_id)
+
+    @property
+    def has_no_way(self) -> bool:  # type: ignore[override]  # of others it is a constant
+        """Tell whether nothing leaves this broker now."""
+        connection = self.connection
+        return isinstance(connection, RemoteConnection) and connection.way.is_closed()
 
     @property
     def at_peer(self) -> str:  # type: ignore[override]  # of others it is a constant

@@ -9,7 +9,7 @@ import pytest
 
 from intercom.core.letters import OUTCOME, SEND
 from intercom.core.looking import LOOK, LOOKED
-from intercom.core.records import Post
+from intercom.core.records import ClusterState, Post
 from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.cluster import IDS, Cluster, Node
@@ -246,6 +246,144 @@ def test_nobody_waits_for_a_broker_that_was_away_when_it_was_written(monkeypatch
     scene.cluster.join("b")
     scene.cluster.run(LIMITS.peer_outcome_ms)
     assert not any(scene.cluster[name].disk.mail for name in "ab")
+
+
+def test_what_was_written_without_the_engine_does_not_leave_when_its_address_has_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Protocol 6.13, ``shown-once``: it waits here until the engine is back; the address comes before that."""
+    scene = Scene(monkeypatch)
+    scene.slow = set()
+    scene.cluster.cut("a", leases_end=False)
+    for message_id in ("m1", "m2"):
+        scene.write(message_id, extra=AWAY)
+    assert scene.told() == ["queued", "queued"]
+    bob = scene.moves()
+    assert shown(bob) == ["m1", "m2"]
+    scene.cluster.join("a")
+    assert home_of(scene.cluster) == "a" and shown(scene.bob) == []
+    assert [post.kind for post in scene.cluster.posts if post.kind == SEND] == []
+    for message_id in ("m1", "m2"):
+        confirm(scene.cluster, bob, message_id)
+    assert not any(scene.cluster[name].disk.mail for name in "ab")
+
+
+def test_what_was_written_without_the_engine_is_brought_in_order_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Protocol 6.13: at once, and it may have been shown there when the address comes a moment later."""
+    scene = Scene(monkeypatch)
+    scene.cluster.cut("a", leases_end=False)
+    for message_id in ("m1", "m2"):
+        scene.write(message_id, extra=AWAY)
+    assert shown(scene.bob) == []
+    scene.cluster.join("a")
+    assert shown(scene.bob) == ["m1", "m2"]
+    for message_id in ("m1", "m2"):
+        confirm(scene.cluster, scene.bob, message_id)
+    bob = scene.moves()
+    scene.cluster.run(LIMITS.look_ms)
+    assert shown(bob) == []
+    scene.let_through()
+    assert shown(bob) == [] and not any(scene.cluster[name].disk.mail for name in "ab")
+
+
+def test_what_the_engine_is_lost_for_while_it_is_read_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.13: it was about to be brought there."""
+    scene = Scene(monkeypatch)
+    scene.slow = set()
+    scene.cluster.cut("a", leases_end=False)
+    scene.write("m1", extra=AWAY)
+    world = scene.cluster["a"]
+    world.auto = False
+    world.peer_told(ClusterState("on", "", "play", "p"))
+    assert world.reads
+    scene.cluster.cut("a", leases_end=False)
+    world.auto = True
+    scene.cluster.run()
+    bob = scene.moves()
+    assert shown(bob) == ["m1"]
+    scene.cluster.join("a")
+    assert shown(scene.bob) == []
+
+
+def _left_for_b(scene: Scene) -> None:
+    """Let alice write to the address while its home is away."""
+    scene.bob.leave()
+    scene.cluster.run(2 * LIMITS.announce_ms)
+    scene.cluster.cut("b")
+    scene.write("m1", extra=AWAY)
+
+
+def test_what_was_left_for_a_broker_may_be_there_once_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.13: it finds it in the engine, before this broker has brought it there again."""
+    scene = Scene(monkeypatch)
+    _left_for_b(scene)
+    back = claim(scene.cluster, "b")
+    world = scene.cluster["a"]
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "read", partial(world.read, fails=True))
+        scene.cluster.join("b")
+        assert shown(back) == ["m1"]
+        confirm(scene.cluster, back, "m1")
+        bob = scene.moves()
+    scene.cluster.run(LIMITS.look_ms)
+    assert shown(bob) == []
+    scene.let_through()
+    assert shown(bob) == [] and not world.disk.mail
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_what_was_left_for_a_broker_is_kept_until_all_know_where_its_address_is(
+    monkeypatch: pytest.MonkeyPatch, is_back: bool
+) -> None:
+    """Protocol 6.13: the engine cannot be reached when the address comes: it may be read there meanwhile."""
+    scene = Scene(monkeypatch)
+    _left_for_b(scene)
+    scene.cluster.cut("a", leases_end=False)
+    bob = scene.moves()
+    assert shown(bob) == []
+    there = claim(scene.cluster, "b")
+    if is_back:
+        scene.cluster.join("b")
+        assert shown(there) == ["m1"]
+        confirm(scene.cluster, there, "m1")
+    scene.slow = set()
+    scene.cluster.join("a")
+    assert shown(bob) == []
+    scene.let_through()
+    scene.cluster.run(LIMITS.look_ms)
+    assert shown(bob) == ([] if is_back else ["m1"])
+    if not is_back:
+        scene.cluster.join("b")
+        assert shown(there) == [] and shown(bob) == []
+        confirm(scene.cluster, bob, "m1")
+    scene.cluster.run(LIMITS.peer_outcome_ms)
+    assert not any(scene.cluster[name].disk.mail for name in "ab")
+
+
+def test_what_was_brought_there_once_is_not_only_left_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.13: it was shown there, and posted again when that broker was away already."""
+    scene = Scene(monkeypatch)
+    scene.lost = {OUTCOME}
+    scene.write("m1", extra=AWAY)
+    assert shown(scene.bob) == ["m1"]
+    confirm(scene.cluster, scene.bob, "m1")
+    scene.bob.leave()
+    scene.cluster.run(LIMITS.receipt_wait_ms)
+    scene.cluster.cut("b")
+    scene.cluster.run(LIMITS.peer_outcome_ms)
+    assert [post.kind for post in scene.cluster.posts].count(SEND) > 1
+    scene.cluster.cut("a", leases_end=False)
+    bob = scene.moves()
+    scene.cluster.join("a")
+    scene.cluster.run(2 * LIMITS.look_ms)
+    assert shown(bob) == []
+    scene.lost = set()
+    scene.let_through()
+    scene.cluster.join("b")
+    scene.cluster.run(LIMITS.peer_absent_ms)
+    assert shown(bob) == [] and not scene.cluster["a"].disk.mail
 
 
 def test_what_waits_there_is_looked_for_when_it_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:

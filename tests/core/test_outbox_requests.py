@@ -109,7 +109,7 @@ def test_of_what_never_left_nobody_says_that_it_may_arrive() -> None:
     alice = client(cluster, "a", "alice", **QUEUE)
     holder(cluster, "b", "depot").leave()
     cluster.run(2 * Limits().announce_ms)
-    cluster.cut("a")
+    cluster.cut("b")
     for message_id in ("m1", "m2"):
         alice.message("depot", message_id, extra=MAY_WAIT)
     alice.got()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import time
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -61,6 +62,8 @@ from intercom.limits import (
 ADAPTER = "nats"
 _SHELVES: dict[Shelf, Any] = {"restoring": RemoteReservation, "routes": RemoteRoute}
 """What lies where beside leases, sessions and addresses."""
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Goes on while the machine sleeps: on Linux the monotonic one does not."""
 
 
 def node_name(settings: ClusterSettings) -> str:
@@ -116,6 +119,9 @@ class Mesh:
         self._unwritten_shared: set[tuple[Shelf, str]] = set()
         self._must_write = asyncio.Event()
         self._is_filled: set[str] = set()
+        self._are_homes_known = asyncio.Event()
+        self._leased_at = 0
+        """When the lease was given away last that the engine has (ms, as time passes for others)."""
         self._foreign = 0
         """What came under another key, until nothing of that came for as long as a lease holds."""
         self._foreign_at = 0
@@ -233,6 +239,7 @@ class Mesh:
             self._left_behind.begin_anew()
             self._homes.begin_anew()
             self._is_filled.clear()
+            self._are_homes_known.clear()
             return await self._first_to_end(
                 engine,
                 self._wait_for_loss(engine),
@@ -247,7 +254,7 @@ class Mesh:
                 self._answer_pings(engine),
                 self._take_out(engine),
                 self._pump.run(engine),
-                self._consumer.run(engine),
+                self._fetch(engine, self._consumer),
                 self._consumer.tell_settled(engine),
             )
         finally:
@@ -286,6 +293,11 @@ class Mesh:
                 return f"the engine failed: {error or type(error).__name__}"
         return f"the connection to the engine was lost{': ' + engine.trouble if engine.trouble else ''}"
 
+    async def _fetch(self, engine: Engine, consumer: Consumer) -> None:
+        """Fetch once it is known where the addresses are at home: what was left here for one may have moved with it."""
+        await self._are_homes_known.wait()
+        await consumer.run(engine)
+
     async def _wait_for_loss(self, engine: Engine) -> None:
         await engine.lost.wait()
 
@@ -301,10 +313,21 @@ class Mesh:
     async def _renew(self, engine: Engine) -> None:
         while True:
             await asyncio.sleep(CLUSTER_RENEW_MS / 1000)
+            self._require_lease()
             await self._write_lease(engine)
 
     async def _write_lease(self, engine: Engine) -> None:
+        now = _passed_ms()
         await engine.leases.put(self._own, self._sealed("lease", self._lease))
+        self._leased_at = now
+
+    def _require_lease(self) -> None:
+        """Raise ``Unusable`` once others may have taken this broker for away, and its addresses to other machines.
+
+        What is on its way on this connection may be older than what is to be heard of that: the next one begins anew.
+        """
+        if _passed_ms() - self._leased_at >= CLUSTER_LEASE_MS:
+            raise Unusable("this machine, or the broker, stood still for longer than its lease holds")
 
     async def _write_names(self, engine: Engine) -> None:
         while True:
@@ -453,6 +476,7 @@ class Mesh:
     def _homes_known(self) -> None:
         self._homes.is_whole()
         self._filled("addresses")
+        self._are_homes_known.set()
 
     def _filled(self, what: Any) -> None:
         self._is_filled.add(what)
@@ -486,6 +510,7 @@ class Mesh:
             self._consumer.settle(arrival)
 
     def _arrived(self, arrival: int, envelope: Envelope, valid_until: int | None) -> None:
+        self._require_lease()
         body = bytes(envelope.body)
         self._tell(Arrived(arrival, envelope.from_broker, envelope.kind, envelope.delivery_id, body, valid_until))
 
@@ -521,6 +546,10 @@ async def _end_all(tasks: Sequence[asyncio.Task[None]]) -> None:
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting, timeout=CLUSTER_END_MS / 1000)
+
+
+def _passed_ms() -> int:
+    return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
 
 def _now() -> int:

@@ -12,6 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from intercom.cluster.nats import leftbehind, mesh
+from intercom.cluster.nats.consumer import Consumer
+from intercom.cluster.nats.engine import Engine
+from intercom.cluster.nats.homekeys import HomeKeys
 from intercom.cluster.nats.mesh import Mesh
 from intercom.config import ClusterSettings
 from intercom.core.records import (
@@ -36,7 +39,7 @@ from intercom.core.records import (
     StoreIdentity,
     TargetHeld,
 )
-from intercom.limits import CLUSTER_LETTERS
+from intercom.limits import CLUSTER_LEASE_MS, CLUSTER_LETTERS
 from tests.support.engines import NatsServer, one_server
 from tests.support.hazards import until
 from tests.support.raw import PATIENCE_S
@@ -201,6 +204,77 @@ def test_what_was_sent_to_a_broker_that_is_away_reaches_its_next_process_once(
         assert isinstance(fact, Arrived)
         bodies.append(fact.body)
     assert bodies == [b"1", b"2"]
+
+
+def test_where_addresses_are_is_known_before_what_was_left_is_fetched(
+    side: Callable[..., Side], own_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P 6.13: what was left for an address that has moved finds a broker that knows that, on each connection."""
+    monkeypatch.setattr("intercom.cluster.nats.mesh.CLUSTER_PAUSE_MS", 20)
+    monkeypatch.setattr("intercom.cluster.nats.mesh.CLUSTER_PAUSE_MOST_MS", 100)
+    happened: list[str] = []
+    known, fetch = HomeKeys.is_whole, Consumer.run
+
+    def noted_known(self: HomeKeys) -> None:
+        happened.append("known")
+        known(self)
+
+    async def noted_fetch(self: Consumer, engine: Engine) -> None:
+        happened.append("fetched")
+        await fetch(self, engine)
+
+    monkeypatch.setattr(HomeKeys, "is_whole", noted_known)
+    monkeypatch.setattr(Consumer, "run", noted_fetch)
+    a = side(own_server, "a", prefix="one")
+    a.is_on()
+    a.mesh.submit(ClaimAddress(1, AddressHome("k", "bob", "default", ("default",), "digest", "a")))
+    a.until(claimed(1))
+    a.mesh.submit(Post(1, "a", "send", "d", "1", b"1"))
+    a.until(lambda fact: isinstance(fact, Arrived))
+    own_server.kill()
+    a.unavailable()
+    own_server.start()
+    a.is_on()
+    a.mesh.submit(Post(2, "a", "send", "e", "1", b"1"))
+    a.until(lambda fact: isinstance(fact, Arrived))
+    assert happened == ["known", "fetched"] * 2
+
+
+def test_who_stood_still_for_longer_than_its_lease_begins_anew_before_it_takes_anything(
+    side: Callable[..., Side], server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P 6.13, ``shown-once``: what an address that was taken elsewhere meanwhile was sent comes behind that word."""
+    monkeypatch.setattr("intercom.cluster.nats.mesh.CLUSTER_PAUSE_MS", 20)
+    monkeypatch.setattr("intercom.cluster.nats.consumer.CLUSTER_REDELIVERY_MS", 1_000)
+    a, b = side(server, "a", prefix="still"), side(server, "b", prefix="still")
+    a.is_on(), b.is_on()
+    passed, slept = mesh._passed_ms, [0]
+    monkeypatch.setattr("intercom.cluster.nats.mesh._passed_ms", lambda: passed() + slept[0])
+    a.mesh.submit(ClaimAddress(1, AddressHome("k", "bob", "default", ("default",), "digest", "a")))
+    a.until(claimed(1))
+    slept[0] = CLUSTER_LEASE_MS
+    a.mesh.submit(Post(1, "b", "send", "d", "1", b"1"))
+    assert "stood still" in b.unavailable()
+    assert not any(isinstance(fact, Arrived) for fact in b.facts)
+    b.facts.clear()
+    b.is_on()
+    b.until(lambda fact: isinstance(fact, AddressSeen) and fact.key == "k")
+    fact = b.until(lambda fact: isinstance(fact, Arrived))
+    assert isinstance(fact, Arrived) and fact.body == b"1"
+
+
+def test_a_lease_that_has_ended_is_not_renewed_on_the_same_connection(
+    side: Callable[..., Side], server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P 6.13: nothing came meanwhile, and what comes next may be old all the same."""
+    monkeypatch.setattr("intercom.cluster.nats.mesh.CLUSTER_PAUSE_MS", 20)
+    monkeypatch.setattr("intercom.cluster.nats.mesh.CLUSTER_RENEW_MS", 50)
+    a = side(server, "a", prefix="asleep")
+    a.is_on()
+    passed, slept = mesh._passed_ms, [CLUSTER_LEASE_MS]
+    monkeypatch.setattr("intercom.cluster.nats.mesh._passed_ms", lambda: passed() + slept[0])
+    assert "stood still" in a.unavailable()
+    a.is_on()
 
 
 def test_the_time_that_a_letter_lay_in_the_engine_counts(side: Callable[..., Side], server: NatsServer) -> None:
