@@ -168,8 +168,8 @@ class Attention(Part):
         if policy.rules and self._policies.of_person(party) is None and self._policies.is_full:
             return No("capacity", f"The person may set at most {self._limits.policies} policies; remove one first")
         answer = PolicyStored(frame.request_id, self._owner_of(party, session), policy)
-        ticket = self._policies.is_set(party, policy)
-        if ticket is not None:
+        ticket = self._policies.ticket_of(party, policy)
+        if ticket is not None:  # its answer may have been lost
             self._giving.give(connection, answer, ticket)
             return None
         self._policies.set(party, policy if policy.rules else None, now)

@@ -72,7 +72,7 @@ class Homes:
         left: is told of each address whose home was here and is not any more.
         came: is told of each address whose home is here from now on.
         aimed: is told of each address whose home is elsewhere, when that is new or has changed.
-        moved: is told of each key whose address is at home at another broker than this one by now.
+        moved: is told of each address that is at home at another broker than this one by now.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Homes:
         left: Callable[[Address, Instant], None],
         came: Callable[[Address, Instant], None],
         aimed: Callable[[Address, Instant], None],
-        moved: Callable[[str, str, Instant], None],
+        moved: Callable[[AddressHome, str, Instant], None],
     ) -> None:
         self._own = ground.identity.broker_id
         self._outbox = ground.outbox
@@ -191,7 +191,7 @@ class Homes:
 
     def _note(self, seen: AddressHome, before: AddressHome | None, now: Instant) -> None:
         if before is not None and before.home != seen.home:
-            self._moved(seen.key, before.home, now)
+            self._moved(seen, before.home, now)
         self._seen[seen.key] = seen
         self._by_name.setdefault(seen.name.lower(), {})[seen.key] = seen
 

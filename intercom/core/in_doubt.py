@@ -107,12 +107,12 @@ class InDoubt:
                     if not self._is_here(box.key):  # else it has heard of that before
                         mail.posted_to.add(peer)
 
-    def moved(self, key: str, now: Instant) -> None:
+    def moved(self, group: str, name: str, now: Instant) -> None:
         """Look in a moment at what waits for brokers that were away, since the cluster knows now who has an address."""
-        for box in self._boxes.all():
-            address = self._addresses.of_key(box.key)
-            if address is not None and key_of(address.group, address.name) == key:
-                self._deadlines.add(now.mono + self._limits.look_ms, self._let_go_of, box)
+        address = self._addresses.at(group, name)
+        box = None if address is None else self._boxes.get(address.key)
+        if box is not None:
+            self._deadlines.add(now.mono + self._limits.look_ms, self._let_go_of, box)
 
     def _let_go_of(self, box: Mailbox, now: Instant) -> None:
         """Wait no longer for who stayed away until the address was here: it hears that before it finds its mail."""

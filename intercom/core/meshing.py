@@ -24,6 +24,7 @@ from intercom.core.part import Part, Reader
 from intercom.core.peer_records import (
     AddressClaimed,
     AddressesKnown,
+    AddressHome,
     AddressSeen,
     Announce,
     Arrived,
@@ -346,9 +347,9 @@ class Meshing(Part):
         self._proxies.came(address, now)
         self._in_doubt.came(address, now)
 
-    def _moved(self, key: str, home: str, now: Instant) -> None:
-        self._looking.holders.moved(key, home, now)
-        self._in_doubt.moved(key, now)
+    def _moved(self, seen: AddressHome, before: str, now: Instant) -> None:
+        self._looking.holders.moved(seen.key, before, now)
+        self._in_doubt.moved(seen.group, seen.name, now)
 
     def _aimed(self, address: Address, now: Instant) -> None:
         self._proxies.aimed(address, now)

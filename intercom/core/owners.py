@@ -103,9 +103,9 @@ class OwnerRequest:
         self.signature = signature
         self.bytes = len(self.frame.message) + len(self.sender_info)
         self.asked_at = 0
+        """Epoch ms."""
         self.began = began
         """When it came, monotonic ms."""
-        """Epoch ms."""
         self.deadline: Deadline | None = None
         self.barriers: set[Waiting] = set()
         self.is_replaced = False

@@ -155,8 +155,8 @@ class Policies:
             return None
         return Inbound(own if isinstance(own, Policy) else None, person)
 
-    def is_set(self, party: str, policy: Policy) -> int | None:
-        """Return the ticket behind which just that is set for a party: whoever heard no answer asks for it again."""
+    def ticket_of(self, party: str, policy: Policy) -> int | None:
+        """Return behind which append just this is set for a party; None: something else is, or nothing."""
         found = self._set.get(party)
         return None if found is None or found.policy != policy else found.ticket
 

@@ -164,12 +164,10 @@ class Registering:
     def arrival_not_recorded(self, session: Session, request_id: str | None, now: Instant) -> None:
         """Let a session that was told nothing be away again, or as if it had never come; its client tries again."""
         connection = session.connection
-        is_there = connection.session is session
-        if is_there:
-            self._departing.retire(connection, now)
         self._outbox.discard(connection)  # what followed the answer that does not come
-        if not is_there:
+        if connection.session is not session:
             return None
+        self._departing.retire(connection, now)
         if request_id is None:
             return self._departing.refuse_and_end(
                 connection, RegistrationFailed(reasons.NOT_STORED, "not_recorded"), now

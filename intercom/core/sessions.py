@@ -70,9 +70,9 @@ class Session:
     """Hold one registered session; what is immutable is set once here."""
 
     is_remote = False
-    at_peer = ""
-    """The other broker that answers for it."""
     """It stands for one that another broker answers for."""
+    at_peer = ""
+    """The broker that answers for it, if another one does."""
     is_cut_off = False
     """Nothing can be brought to where it is now."""
     has_no_way = False

@@ -112,7 +112,7 @@ class StandIn(Session):
 
     def is_at(self, peer: str) -> bool:
         """Tell whether this broker answers for it."""
-        return isinstance(self.connection, RemoteConnection) and self.connection.peer_id == peer
+        return self.at_peer == peer
 
     @property
     def return_mailbox(self) -> str | None:

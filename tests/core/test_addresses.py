@@ -280,10 +280,8 @@ def test_their_number_is_limited() -> None:
     assert claim(world, "carol")["code"] == "address_limit"
 
 
-def test_a_token_that_was_never_committed_opens_nothing() -> None:
-    world = World()
-    world.auto = False
-    conn = world.connect(PEER)
+def claim_unanswered(world: World, conn: int) -> None:
+    """Register whoever claims ``bob``, and wait for no answer."""
     request = {
         "session": {**INFO, "name": "bob"},
         "acknowledgesReceipt": True,
@@ -293,6 +291,13 @@ def test_a_token_that_was_never_committed_opens_nothing() -> None:
         "address": {"name": "bob"},
     }
     world.send(conn, type="register", **request)
+
+
+def test_a_token_that_was_never_committed_opens_nothing() -> None:
+    world = World()
+    world.auto = False
+    conn = world.connect(PEER)
+    claim_unanswered(world, conn)
     world.fail_commit()
     world.settle()
     refused = world.got(conn)[-1]
@@ -308,15 +313,7 @@ def test_who_could_not_be_recorded_hears_nothing_but_that(leaves: bool) -> None:
     sender = world.register("a")
     world.auto = False
     conn = world.connect(PEER)
-    request = {
-        "session": {**INFO, "name": "bob"},
-        "acknowledgesReceipt": True,
-        "features": list(AGENT),
-        "clientProtocolVersion": "1.0",
-        "kind": "custom",
-        "address": {"name": "bob"},
-    }
-    world.send(conn, type="register", **request)
+    claim_unanswered(world, conn)
     world.send(world.connect(PEER), type="register", session={**INFO, "name": "c"})
     sender.message("bob", "m1")
     if leaves:
