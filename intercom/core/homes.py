@@ -85,7 +85,7 @@ class Homes:
         left: Callable[[Address, Instant], None],
         came: Callable[[Address, Instant], None],
         aimed: Callable[[Address, Instant], None],
-        moved: Callable[[AddressHome, str, Instant], None],
+        moved: Callable[[AddressHome, str | None, Instant], None],
     ) -> None:
         self._own = ground.identity.broker_id
         self._outbox = ground.outbox
@@ -190,8 +190,8 @@ class Homes:
                 self._publish(address, now)
 
     def _note(self, seen: AddressHome, before: AddressHome | None, now: Instant) -> None:
-        if before is not None and before.home != seen.home:
-            self._moved(seen, before.home, now)
+        if before is None or before.home != seen.home:
+            self._moved(seen, None if before is None else before.home, now)
         self._seen[seen.key] = seen
         self._by_name.setdefault(seen.name.lower(), {})[seen.key] = seen
 
