@@ -186,7 +186,7 @@ class Meshing(Part):
             self._left,
             self._came,
             self._aimed,
-            self._moved,
+            self._noted,
         )
         self._remote.know(self._homes)
         self._moving = TasksMoving(
@@ -347,8 +347,8 @@ class Meshing(Part):
         self._proxies.came(address, now)
         self._in_doubt.came(address, now)
 
-    def _moved(self, seen: AddressHome, before: str | None, now: Instant) -> None:
-        if before is not None:
+    def _noted(self, seen: AddressHome, before: str, now: Instant) -> None:
+        if before and before != seen.home:
             self._looking.holders.moved(seen.key, before, now)
         if seen.home == self._own:
             self._in_doubt.is_known(seen.group, seen.name, now)

@@ -497,6 +497,24 @@ def test_what_follows_a_session_to_an_address_here_is_in_doubt_too(monkeypatch: 
     assert send(cluster, scene.alice, "m1", walter.id) == "delivered"
 
 
+def test_what_was_left_for_who_stays_away_is_shown_also_if_the_engine_is_lost_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Protocol 6.13: ``Limits.look_ms`` after the cluster knows of its home, and this broker of the cluster."""
+    scene = Scene(monkeypatch)
+    _left_for_b(scene)
+    scene.cluster.cut("a", leases_end=False)
+    bob = scene.moves()
+    scene.cluster.join("a")
+    assert home_of(scene.cluster) == "a"
+    scene.cluster.cut("a", leases_end=False)
+    scene.cluster.run(2 * LIMITS.look_ms)
+    assert shown(bob) == []
+    scene.cluster.join("a")
+    scene.cluster.run(LIMITS.look_ms)
+    assert shown(bob) == ["m1"]
+
+
 # --- the broker of the sender is killed meanwhile ---------------------------------------------------------
 
 
