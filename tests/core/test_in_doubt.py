@@ -6,8 +6,9 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.json import decode
 
-from intercom.core.letters import OUTCOME, SEND
+from intercom.core.letters import OUTCOME, SEND, OutcomeLetter
 from intercom.core.looking import LOOK, LOOKED
 from intercom.core.records import ClusterState, Elsewhere, Post
 from intercom.limits import Limits
@@ -595,6 +596,27 @@ def test_what_was_in_doubt_is_so_in_the_next_process(monkeypatch: pytest.MonkeyP
     bob = scene.moves()
     assert shown(bob) == []
     assert _is_over(scene, bob)
+
+
+def test_what_is_known_where_its_address_was_is_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13: the old home knows it, and says that the address is away; the process after the next one asks there, too."""
+    scene = Scene(monkeypatch)
+    scene.lost, scene.slow = {OUTCOME}, set()
+    scene.write("m1", extra=AWAY)
+    assert shown(scene.bob) == ["m1"]
+    confirm(scene.cluster, scene.bob, "m1")
+    _crashes(scene)
+    scene.cluster.crash("b", is_starting=True)
+    scene.moves()
+    scene.lost = set()
+    scene.cluster.join("b")
+    scene.cluster.run(LIMITS.look_ms)
+    told = [decode(post.body, type=OutcomeLetter) for post in scene.cluster.posts if post.kind == OUTCOME][-1]
+    assert (home_of(scene.cluster), told.code, told.is_known) == ("a", "away", True)
+    _crashes(scene)
+    bob = scene.moves()
+    scene.write("m1", extra=AWAY)
+    assert scene.told() == ["delivered"] and shown(bob) == []
 
 
 def test_what_was_left_for_a_broker_by_an_earlier_process_may_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
