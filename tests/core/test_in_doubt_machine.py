@@ -38,7 +38,7 @@ class Holder:
         self.confirmed: dict[str, str] = {}
         """Where each message was confirmed."""
         self.old: set[tuple[str, str]] = set()
-        """Copies that were under way to another broker then, by broker and message: they may be shown (docs promises)."""
+        """Copies that were under way to another broker then, which may be shown (docs promises): broker and message."""
         self.unconfirmed: dict[str, None] = {}
 
     def settle(self, broker: str) -> None:
@@ -79,9 +79,9 @@ class Holder:
         for message_id in unconfirmed if self.client is not None else ():
             assert self.client is not None
             self.confirmed[message_id] = self.broker
-            self.old |= {
-                (name, message_id) for name in "ab" if name != self.broker and self._is_under_way(message_id, name)
-            }
+            other = "b" if self.broker == "a" else "a"
+            if self._is_under_way(message_id, other):
+                self.old.add((other, message_id))
             self.take(self.client.write("received", messageId=message_id))
 
     def _is_under_way(self, message_id: str, to: str) -> bool:
