@@ -650,8 +650,22 @@ CLUSTER_PAUSE_MS = 250
 CLUSTER_PAUSE_MOST_MS = 5_000
 CLUSTER_LOOK_MS = 1_000
 """Pause between two looks for leases that have ended."""
-CLUSTER_PING_MS = 5_000
+CLUSTER_NEXT_MS = 500
+"""After this the next server of the engine is tried as well."""
+CLUSTER_PING_MS = 1_000
 """Pause between two signs of life on the connection to the engine; two without an answer end it."""
+CLUSTER_BEAT_MS = 2_000
+"""Pause between two signs of life of what tells the changes of a bucket; three that do not come end the connection."""
+CLUSTER_DIRECT_MS = 1_000
+"""What the engine does not answer for so long is given to the broker it is for directly as well."""
+CLUSTER_DIRECT_AGAIN_MS = 500
+"""Pause before it is given to that again."""
+CLUSTER_DIRECT = 64
+"""Of how many envelopes for one broker, the oldest, that is done at a time."""
+CLUSTER_JUST_STORED_MS = 5_000
+"""For how long that goes for what the engine has stored, too: it may not be able to hand it out."""
+CLUSTER_JUST_STORED_BYTES = 1024 * KIB
+"""How much of that is kept, the newest; without headers."""
 CLUSTER_DUPLICATES_MS = 10 * MINUTE_MS
 """How long the engine tells a copy of what it was given."""
 CLUSTER_TARGET_MS = 15 * MINUTE_MS

@@ -72,14 +72,18 @@ class Consumer:
         self._arrivals = 0
         self._unsettled: dict[int, _Fetched] = {}
         self._settled: deque[str] = deque()
-        """Where the engine is told of what it may forget."""
-        self._parts = Parts()
+        """Where it is told that something may be forgotten."""
         self._wake = asyncio.Event()
 
     @property
     def name(self) -> str:
         """Return the name of the consumer in the engine."""
         return consumer_name(self._own)
+
+    def begin_anew(self) -> None:
+        """Forget what came on an earlier connection: it comes again."""
+        self._unsettled.clear()
+        self._settled.clear()
 
     async def prepare(self, engine: Engine) -> None:
         """Find, or make, the consumer of this broker: from then on what is for it is handed out."""
@@ -97,9 +101,8 @@ class Consumer:
 
     async def run(self, engine: Engine) -> None:
         """Fetch for the life of the connection; raise what makes that impossible."""
-        self._unsettled.clear()
-        self._parts = Parts()
         client = engine.client
+        parts = Parts()
         inbox = client.new_inbox()
         ask = f"$JS.API.CONSUMER.MSG.NEXT.{engine.stream}.{self.name}"
         wish = json.dumps({"batch": CLUSTER_BATCH, "expires": CLUSTER_WISH_MS * 1_000_000}).encode()
@@ -122,7 +125,7 @@ class Consumer:
                         left = 0
                 else:
                     left -= 1
-                    await self._take(engine, message)
+                    await self._take(engine, message, parts)
             except Exception as error:
                 troubles.append(error)
             if left <= 0 or troubles:
@@ -143,15 +146,38 @@ class Consumer:
         finally:
             is_running = False
 
-    async def _take(self, engine: Engine, message: Msg) -> None:
+    async def listen(self, engine: Engine) -> None:
+        """Take what other brokers give this one directly, for the life of the connection.
+
+        Raises what makes that impossible. What is given so is answered as what was fetched is: once it is settled.
+        """
+        parts = Parts()
+        trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def came(message: Msg) -> None:
+            try:
+                if not trouble.done():
+                    await self._take(engine, message, parts)
+            except Exception as error:
+                if not trouble.done():
+                    trouble.set_exception(error)
+
+        listening = await engine.client.subscribe(engine.direct_subject(self._own), cb=came)
         try:
-            found = self._whole(message)
+            await trouble
+        finally:
+            with suppress(Exception):  # the connection may have ended
+                await listening.unsubscribe()
+
+    async def _take(self, engine: Engine, message: Msg, parts: Parts) -> None:
+        try:
+            found = _whole(message, parts)
             if found is None:
                 return
             envelopes = enclosed(unseal(self._key, found.data, to_broker=self._own))
         except (Foreign, Odd) as why:
             self._foreign(str(why))
-            await message.ack()
+            self._forget(message.reply)
             return
         ahead_ms = await _ahead(engine) if any(each.until is not UNSET for each in envelopes) else None
         fetched = _Fetched(found.came_with, len(envelopes))
@@ -161,29 +187,32 @@ class Consumer:
             until = None if envelope.until is UNSET or ahead_ms is None else envelope.until - ahead_ms
             self._arrived(self._arrivals, envelope, until)
 
-    def _whole(self, message: Msg) -> Whole | None:
-        header = (message.headers or {}).get(HEADER)
-        if header is None:
-            return Whole(message.data, (message.reply,))
-        return self._parts.add(header, message.data, message.reply)
-
     def settle(self, arrival: int) -> None:
-        """Let the engine forget something; what came on an earlier connection comes again."""
+        """Let whoever brought something forget it; what came on an earlier connection comes again."""
         fetched = self._unsettled.pop(arrival, None)
         if fetched is not None:
             fetched.left -= 1
             if not fetched.left:
-                self._settled.extend(fetched.replies)
-                self._wake.set()
+                self._forget(*fetched.replies)
+
+    def _forget(self, *replies: str) -> None:
+        self._settled.extend(replies)
+        self._wake.set()
 
     async def tell_settled(self, engine: Engine) -> None:
-        """Tell the engine of what was settled, for the life of the connection."""
-        self._settled.clear()
+        """Tell whoever brought it of what was settled, for the life of the connection."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._settled:
                 await engine.client.publish(self._settled.popleft(), _ACK)
+
+
+def _whole(message: Msg, parts: Parts) -> Whole | None:
+    header = (message.headers or {}).get(HEADER)
+    if header is None:
+        return Whole(message.data, (message.reply,))
+    return parts.add(header, message.data, message.reply)
 
 
 async def _ahead(engine: Engine) -> int | None:

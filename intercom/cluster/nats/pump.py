@@ -1,14 +1,16 @@
 """Bring to the engine what is for other brokers, in order, and again until it says that it has stored it.
 
 What was given to a connection that ended is given to the next one first: the engine tells copies by their id, and
-so does the broker it is for.
+so does the broker it is for. That is why what the engine does not answer, or cannot store just now, may be given to
+that broker directly as well: whoever says first that it has it, has it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING
@@ -21,13 +23,27 @@ from intercom.cluster.nats.access import Unusable
 from intercom.cluster.nats.engine import Engine
 from intercom.cluster.parts import HEADER, cut, header_of
 from intercom.core.records import Post
-from intercom.limits import CLUSTER_ANSWER_MS, CLUSTER_IN_FLIGHT, CLUSTER_LETTERS, CLUSTER_LETTERS_BYTES
+from intercom.limits import (
+    CLUSTER_ANSWER_MS,
+    CLUSTER_DIRECT,
+    CLUSTER_DIRECT_AGAIN_MS,
+    CLUSTER_DIRECT_MS,
+    CLUSTER_IN_FLIGHT,
+    CLUSTER_JUST_STORED_BYTES,
+    CLUSTER_JUST_STORED_MS,
+    CLUSTER_LETTERS,
+    CLUSTER_LETTERS_BYTES,
+)
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
 _MESSAGE_ID = "Nats-Msg-Id"
 _ANSWER_S = CLUSTER_ANSWER_MS / 1000
+_DIRECT_S = CLUSTER_DIRECT_MS / 1000
+_DIRECT_AGAIN_S = CLUSTER_DIRECT_AGAIN_MS / 1000
+_DIRECT = "d"
+"""Begins where a broker answers what it was given directly."""
 
 
 class _Refusal(Struct):
@@ -40,6 +56,31 @@ class _Answer(Struct):
 
 class NotStored(Unusable):
     """Say that the engine did not store what it was given."""
+
+
+class _JustStored:
+    """Keep what the engine has stored last, within bounds of time and size: it may not be able to hand it out."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[float, int, list[Post]]] = deque()
+        self._bytes = 0
+
+    def add(self, posts: list[Post]) -> None:
+        """Keep what was stored together."""
+        size = sum(len(post.body) for post in posts)
+        self._kept.append((monotonic(), size, posts))
+        self._bytes += size
+        self._bound()
+
+    def all(self) -> list[list[Post]]:
+        """Return what is kept, the oldest first."""
+        self._bound()
+        return [posts for _, _, posts in self._kept]
+
+    def _bound(self) -> None:
+        since = monotonic() - CLUSTER_JUST_STORED_MS / 1000
+        while self._kept and (self._kept[0][0] < since or self._bytes > CLUSTER_JUST_STORED_BYTES):
+            self._bytes -= self._kept.popleft()[1]
 
 
 class Pump:
@@ -62,6 +103,15 @@ class Pump:
         """What was given away together, with when, in order; by the number of the first."""
         self._unanswered: dict[int, int] = {}
         """How many parts of what is in flight the engine is not known to have stored."""
+        self._just_stored = _JustStored()
+        self._again: dict[int, list[Post]] = {}
+        """What the engine had stored just before it fell silent, and its broker is not known to have; by number."""
+        self._is_silent = False
+        """The engine does not answer: what it is given goes directly as well."""
+        self._held: set[str] = set()
+        """To which brokers nothing more goes directly in this turn."""
+        self._giving = asyncio.Lock()
+        """So that nothing passes what was given to the engine before it."""
         self._wake = asyncio.Event()
         self._refused: str | None = None
 
@@ -77,39 +127,90 @@ class Pump:
         """Return what the engine is not known to have stored, in order."""
         return [*(post for posts, _ in self._in_flight.values() for post in posts), *self._waiting]
 
-    async def run(self, engine: Engine) -> None:
-        """Use this connection until something cannot be stored; raise ``NotStored`` then."""
+    async def run(self, engine: Engine, *, stores: bool = True) -> None:
+        """Use this connection until something cannot be stored; raise ``NotStored`` then.
+
+        Where the engine ``stores`` nothing just now, all goes directly.
+        """
         self._waiting = deque(self.waiting())
         self._in_flight.clear()
         self._unanswered.clear()
         self._refused = None
+        self._is_silent = False
+        if not stores:
+            self._falls_silent()
         inbox: str = engine.client.new_inbox()
         # One subscription takes all answers: a request for each would cost a task and a timer each.
-        await engine.client.subscribe(f"{inbox}.*", cb=self._answered)
-        watching = asyncio.get_running_loop().create_task(self._watch_answers())
+        answers = await engine.client.subscribe(f"{inbox}.*", cb=self._answered)
+        watching = asyncio.get_running_loop().create_task(self._watch_answers(engine, inbox, stores=stores))
         try:
             while self._refused is None:
                 while self._waiting and len(self._in_flight) < CLUSTER_IN_FLIGHT:
                     posts = self._next()
                     number = posts[0].number
                     self._in_flight[number] = (posts, monotonic())
-                    await self._publish(engine, posts, f"{inbox}.{number}")
+                    if stores:
+                        await self._publish(engine, posts, f"{inbox}.{number}")
+                    if self._is_silent:
+                        async with self._giving:
+                            await self._give(engine, posts, inbox)
                 self._wake.clear()
                 await self._wake.wait()
             raise NotStored(f"the engine did not store what was sent: {self._refused}")
         finally:
             watching.cancel()
+            with suppress(Exception):  # the connection may have ended
+                await answers.unsubscribe()
 
-    async def _watch_answers(self) -> None:
-        """Let it end when what was given away first has no answer in time."""
+    async def _watch_answers(self, engine: Engine, inbox: str, *, stores: bool) -> None:
+        """Give directly what has had no answer for a while; end it all when what was given first has none in time."""
         while True:
             oldest = next(iter(self._in_flight.values()), None)
-            left = _ANSWER_S if oldest is None else oldest[1] + _ANSWER_S - monotonic()
-            if left <= 0:
+            waited = 0.0 if oldest is None else monotonic() - oldest[1]
+            if stores and waited >= _ANSWER_S:
                 break
-            await asyncio.sleep(left)
+            if waited >= _DIRECT_S and not self._is_silent:
+                self._falls_silent()
+            pause = _ANSWER_S - waited if stores else _DIRECT_AGAIN_S
+            if self._is_silent:
+                await self._give_all(engine, inbox)
+                await asyncio.sleep(min(pause, _DIRECT_AGAIN_S))
+            else:
+                await asyncio.sleep(_DIRECT_S - waited)
         self._refused = "it does not answer"
         self._wake.set()
+
+    # --- directly ---------------------------------------------------------------------------------------
+
+    def _falls_silent(self) -> None:
+        self._is_silent = True
+        self._again = {posts[0].number: posts for posts in self._just_stored.all()}
+
+    async def _give_all(self, engine: Engine, inbox: str) -> None:
+        """Give brokers what they are not known to have of what the engine was given: to each so much of it."""
+        async with self._giving:
+            self._held.clear()
+            given: Counter[str] = Counter()
+            for posts in [*self._again.values(), *(posts for posts, _ in self._in_flight.values())]:
+                peer = posts[0].peer
+                given[peer] += 1
+                if given[peer] > CLUSTER_DIRECT:
+                    self._held.add(peer)
+                await self._give(engine, posts, inbox)
+
+    async def _give(self, engine: Engine, posts: list[Post], inbox: str) -> None:
+        """Give a broker something directly, unless it would pass what has to wait.
+
+        That is what is of use only for a time: how long is said by the clock of the engine, which cannot be asked.
+        """
+        peer, number = posts[0].peer, posts[0].number
+        if any(post.valid_until is not None for post in posts):
+            self._held.add(peer)
+        if peer not in self._held:
+            data = self._sealed(posts, {})
+            await self._bring(engine, engine.direct_subject(peer), posts, data, f"{inbox}.{_DIRECT}{number}")
+
+    # --- away -------------------------------------------------------------------------------------------
 
     def _next(self) -> list[Post]:
         """Return what goes away next: all that waits for one broker, as far as it goes into one envelope."""
@@ -130,15 +231,19 @@ class Pump:
         return posts
 
     async def _publish(self, engine: Engine, posts: list[Post], reply: str) -> None:
+        data = self._sealed(posts, await _ends(engine, posts))
+        self._unanswered[posts[0].number] = len(cut(data))
+        await self._bring(engine, engine.subject(posts[0].peer), posts, data, reply)
+
+    def _sealed(self, posts: list[Post], ends: dict[int, int]) -> bytes:
         first = posts[0]
         kind, delivery_id, body = first.kind, first.delivery_id, first.body
-        ends = await _ends(engine, posts)
         if len(posts) > 1:
             kind, delivery_id = SEVERAL, ""
             body = enclose(
                 Enclosed(post.kind, post.delivery_id, Raw(post.body), ends.get(post.number)) for post in posts
             )
-        data = seal(
+        return seal(
             self._key,
             kind,
             body,
@@ -148,40 +253,65 @@ class Pump:
             delivery_id=delivery_id,
             until=ends.get(first.number) if len(posts) == 1 else None,
         )
+
+    async def _bring(self, engine: Engine, subject: str, posts: list[Post], data: bytes, reply: str) -> None:
         ids = "\n".join(f"{post.delivery_id}.{post.kind}.{post.attempt}" for post in posts)
         name = f"{self._own}.{ids if len(posts) == 1 else sha256(ids.encode()).hexdigest()}"
         parts = cut(data)
-        self._unanswered[posts[0].number] = len(parts)
         for number, part in enumerate(parts):
             headers = {_MESSAGE_ID: name if len(parts) == 1 else f"{name}.{number}"}
             if len(parts) > 1:
                 headers[HEADER] = header_of(number, len(parts), sha256(data).hexdigest())
-            await engine.client.publish(engine.subject(first.peer), part, reply=reply, headers=headers)
+            await engine.client.publish(subject, part, reply=reply, headers=headers)
+
+    # --- answers ----------------------------------------------------------------------------------------
 
     async def _answered(self, message: Msg) -> None:
-        number = int(message.subject.rpartition(".")[2])
-        if number not in self._in_flight:
-            return  # of a connection before this one
-        if message.headers and "Status" in message.headers:
-            self._refused = "nobody stores it: the stream is gone"
+        given = message.subject.rpartition(".")[2]
+        is_said = not (message.headers and "Status" in message.headers)
+        if given.startswith(_DIRECT):
+            if is_said:  # else that broker is not there
+                self._given(int(given.removeprefix(_DIRECT)))
+        elif is_said:
+            self._take_answer(int(given), message.data)
+        elif int(given) in self._in_flight:
+            self._refuse("nobody stores it: the stream is gone")
+
+    def _given(self, number: int) -> None:
+        """Take note that the broker it is for has something."""
+        if number in self._in_flight:
+            self._over(number)
         else:
-            try:
-                answer = decode(message.data, type=_Answer)
-            except DecodeError as error:
-                self._refused = f"its answer cannot be read: {error}"
-            else:
-                if answer.error is None:
-                    self._unanswered[number] -= 1
-                    if self._unanswered[number]:
-                        return
-                    del self._unanswered[number]
-                    posts, _ = self._in_flight.pop(number)
-                    for post in posts:
-                        self._posted(post)
-                    if self._waiting:
-                        self._wake.set()
-                    return
-                self._refused = answer.error.description
+            self._again.pop(number, None)
+
+    def _take_answer(self, number: int, data: bytes) -> None:
+        try:
+            answer = decode(data, type=_Answer)
+        except DecodeError as error:
+            self._refuse(f"its answer cannot be read: {error}")
+            return
+        if answer.error is not None:
+            if number in self._in_flight:  # what its broker has does not need the engine any more
+                self._refuse(answer.error.description)
+            return
+        self._is_silent = False
+        self._again.clear()
+        if number in self._in_flight:
+            self._unanswered[number] -= 1
+            if not self._unanswered[number]:
+                self._just_stored.add(self._over(number))
+
+    def _over(self, number: int) -> list[Post]:
+        self._unanswered.pop(number, None)
+        posts, _ = self._in_flight.pop(number)
+        for post in posts:
+            self._posted(post)
+        if self._waiting:
+            self._wake.set()
+        return posts
+
+    def _refuse(self, why: str) -> None:
+        self._refused = why
         self._wake.set()
 
 
