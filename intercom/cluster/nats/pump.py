@@ -137,11 +137,12 @@ class Pump:
         self._unanswered.clear()
         self._refused = None
         self._is_silent = False
-        if not stores:
-            self._falls_silent()
         inbox: str = engine.client.new_inbox()
         # One subscription takes all answers: a request for each would cost a task and a timer each.
         answers = await engine.client.subscribe(f"{inbox}.*", cb=self._answered)
+        if not stores:
+            self._falls_silent()
+            await self._give_all(engine, inbox)
         watching = asyncio.get_running_loop().create_task(self._watch_answers(engine, inbox, stores=stores))
         try:
             while self._refused is None:

@@ -26,6 +26,8 @@ class PlayedEngine:
     def __init__(self) -> None:
         self.client = self
         self.published: asyncio.Queue[tuple[str, dict[str, str]]] = asyncio.Queue()
+        self.direct: asyncio.Queue[tuple[str, str, list[str]]] = asyncio.Queue()
+        """What was given to brokers: to whom, where it is answered, and the ids of the letters."""
         self.data: list[bytes] = []
         self.ms: int | None = 5_000_000
         self.asked = 0
@@ -34,13 +36,25 @@ class PlayedEngine:
     def new_inbox(self) -> str:
         return "inbox"
 
-    async def subscribe(self, subject: str, cb: Callable[[Any], Awaitable[None]]) -> None:
+    async def subscribe(self, subject: str, cb: Callable[[Any], Awaitable[None]]) -> Any:
         self._answer = cb
+        return self
+
+    async def unsubscribe(self) -> None:
+        pass
+
+    def direct_subject(self, peer: str) -> str:
+        return f"direct.{peer}"
 
     def subject(self, peer: str) -> str:
         return f"mail.{peer}"
 
     async def publish(self, subject: str, data: bytes, reply: str, headers: dict[str, str]) -> None:
+        if subject.startswith("direct."):
+            peer = subject.partition(".")[2]
+            ids = [each.delivery_id for each in enclosed(unseal(b"k" * 32, data, to_broker=peer))]
+            self.direct.put_nowait((peer, reply, ids))
+            return
         self.data.append(data)
         self.published.put_nowait((reply, headers))
 
@@ -51,9 +65,15 @@ class PlayedEngine:
     async def answer(self, reply: str, data: bytes = b'{"stream":"s","seq":1}') -> None:
         await self._answer(SimpleNamespace(subject=reply, headers=None, data=data))
 
+    async def say_that_nobody_is_there(self, reply: str) -> None:
+        await self._answer(SimpleNamespace(subject=reply, headers={"Status": "503"}, data=b""))
 
-def post(number: int) -> Post:
-    return Post(number, "b", "send", f"d{number}", f"1.{number}", b"{}")
+    async def given(self) -> tuple[str, str, list[str]]:
+        return await asyncio.wait_for(self.direct.get(), 10)
+
+
+def post(number: int, peer: str = "b") -> Post:
+    return Post(number, peer, "send", f"d{number}", f"1.{number}", b"{}")
 
 
 @pytest.fixture(autouse=True)
@@ -167,3 +187,152 @@ def test_until_when_a_letter_is_of_use_is_said_by_the_clock_of_the_engine(
         assert engine.asked == (limits != [None])
 
     asyncio.run(play())
+
+
+# --- directly -------------------------------------------------------------------------------------------
+
+FAR_S = 600.0
+"""A time that does not come in a test."""
+
+
+def pumped(
+    play: Callable[[PlayedEngine, Pump, asyncio.Task[None], list[int]], Awaitable[None]], *, stores: bool = True
+) -> None:
+    """Let a pump run while something is played."""
+
+    async def run() -> None:
+        posted: list[int] = []
+        engine: Any = PlayedEngine()
+        pump = Pump(b"k" * 32, "a", 1, lambda post: posted.append(post.number))
+        running = asyncio.create_task(pump.run(engine, stores=stores))
+        await play(engine, pump, running, posted)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is not answered go directly soon, and the engine not be given up."""
+    monkeypatch.setattr(pumping, "_ANSWER_S", FAR_S)
+    monkeypatch.setattr(pumping, "_DIRECT_S", 0.02)
+    monkeypatch.setattr(pumping, "_DIRECT_AGAIN_S", 0.01)
+
+
+@pytest.mark.usefixtures("direct")
+def test_what_the_engine_does_not_answer_goes_to_its_broker_directly_until_that_has_it() -> None:
+    """Section 5, a server that leads stands still: sends go on; what follows goes directly at once, in order."""
+
+    async def play(engine: PlayedEngine, pump: Pump, running: asyncio.Task[None], posted: list[int]) -> None:
+        pump.submit(post(1))
+        assert await engine.given() == ("b", "inbox.d1", ["d1"])
+        await engine.say_that_nobody_is_there("inbox.d1")
+        assert await engine.given() == ("b", "inbox.d1", ["d1"])
+        assert posted == []
+        await engine.answer("inbox.d1", b"+ACK")
+        assert posted == [1]
+        await engine.answer("inbox.d1", b"+ACK")
+        await engine.say_that_nobody_is_there("inbox.1")
+        await engine.answer("inbox.1", b'{"error":{"description":"no"}}')
+        assert posted == [1] and not running.done() and pump._refused is None
+
+    pumped(play)
+
+
+def test_once_silent_the_engine_is_passed_by_until_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows goes both ways at once; behind an answer of the engine it goes to that alone."""
+    monkeypatch.setattr(pumping, "_ANSWER_S", FAR_S)
+    monkeypatch.setattr(pumping, "_DIRECT_S", 0.02)
+    monkeypatch.setattr(pumping, "_DIRECT_AGAIN_S", FAR_S)
+
+    async def play(engine: PlayedEngine, pump: Pump, running: asyncio.Task[None], posted: list[int]) -> None:
+        pump.submit(post(1))
+        assert await engine.given() == ("b", "inbox.d1", ["d1"])
+        pump.submit(post(2))
+        assert await engine.given() == ("b", "inbox.d2", ["d2"])
+        assert [(await engine.published.get())[0] for _ in range(2)] == ["inbox.1", "inbox.2"]
+        await engine.answer("inbox.2")
+        assert posted == [2]
+        pump.submit(post(3))
+        assert (await asyncio.wait_for(engine.published.get(), 10))[0] == "inbox.3"
+        await engine.answer("inbox.3")
+        assert posted == [2, 3] and engine.direct.empty()
+
+    pumped(play)
+
+
+@pytest.mark.usefixtures("direct")
+def test_while_nothing_can_be_stored_all_goes_directly_and_what_was_just_stored_goes_first() -> None:
+    """Section 3, order as published: the engine may not be able to hand out what it stored; nobody is told twice."""
+
+    async def play() -> None:
+        posted: list[int] = []
+        engine: Any = PlayedEngine()
+        pump = Pump(b"k" * 32, "a", 1, lambda post: posted.append(post.number))
+        running = asyncio.create_task(pump.run(engine))
+        pump.submit(post(1))
+        reply, _ = await engine.published.get()
+        await engine.answer(reply)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        pump.submit(post(2))
+        running = asyncio.create_task(pump.run(engine, stores=False))
+        first = [(await engine.given())[2] for _ in range(4)]
+        assert first[0] == ["d1"] and first.index(["d2"]) in (1, 2)
+        await engine.answer("inbox.d1", b"+ACK")
+        await engine.answer("inbox.d2", b"+ACK")
+        assert posted == [1, 2] and engine.published.empty()
+        while not engine.direct.empty():
+            engine.direct.get_nowait()
+        pump.submit(post(3))
+        assert await engine.given() == ("b", "inbox.d3", ["d3"])
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(play())
+
+
+@pytest.mark.usefixtures("direct")
+def test_what_is_of_use_only_for_a_time_waits_for_the_engine_and_nothing_of_its_broker_passes_it() -> None:
+    """protocol 9.5.5: how long is left is judged by the engine's clock; others' letters do not wait for that."""
+
+    async def play(engine: PlayedEngine, pump: Pump, running: asyncio.Task[None], posted: list[int]) -> None:
+        pump.submit(structs.replace(post(1), valid_until=monotonic_ns() // 1_000_000 + 600_000))
+        pump.submit(post(2, "c"))
+        pump.submit(post(3))
+        for _ in range(5):
+            assert (await engine.given())[0] == "c"
+        assert engine.asked == 0
+
+    pumped(play, stores=False)
+
+
+@pytest.mark.usefixtures("direct")
+def test_a_broker_is_given_a_bounded_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In order, and no other broker's letters wait for it."""
+    monkeypatch.setattr(pumping, "CLUSTER_DIRECT", 2)
+    monkeypatch.setattr(pumping, "CLUSTER_LETTERS", 1)
+
+    async def play(engine: PlayedEngine, pump: Pump, running: asyncio.Task[None], posted: list[int]) -> None:
+        for number in (1, 2, 3):
+            pump.submit(post(number))
+        pump.submit(post(4, "c"))
+        seen: list[list[str]] = []
+        while seen.count(["d1"]) < 4:
+            seen.append((await engine.given())[2])
+        again = seen[seen.index(["d1"], 4) :]
+        assert ["d3"] not in again and ["d4"] in again
+
+    pumped(play, stores=False)
+
+
+def test_what_was_stored_long_ago_or_is_too_much_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is for what the engine may not have handed out: given again much later it might not be known any more."""
+    monkeypatch.setattr(pumping, "CLUSTER_JUST_STORED_BYTES", 5)
+    kept = pumping._JustStored()
+    for number in (1, 2, 3):
+        kept.add([post(number)])
+    assert [[each.number for each in posts] for posts in kept.all()] == [[2], [3]]
+    monkeypatch.setattr(pumping, "CLUSTER_JUST_STORED_MS", 0)
+    assert kept.all() == [] and kept._bytes == 0
