@@ -660,8 +660,12 @@ CLUSTER_DIRECT_MS = 1_000
 """What the engine does not answer for so long is given to the broker it is for directly as well."""
 CLUSTER_DIRECT_AGAIN_MS = 500
 """Pause before it is given to that again."""
-CLUSTER_DIRECT = 64
-"""Of how many envelopes for one broker, the oldest, that is done at a time."""
+CLUSTER_DIRECT_BYTES = 1024 * KIB
+"""How much of what is for one broker, the oldest, that is at a time; without headers."""
+CLUSTER_CALL_MS = 2_000
+"""Pause between two calls of a broker that wants everything directly, as the engine hands it out nothing."""
+CLUSTER_CALLED_MS = 5_000
+"""How long such a call counts."""
 CLUSTER_JUST_STORED_MS = 5_000
 """For how long that goes for what the engine has stored, too: it may not be able to hand it out."""
 CLUSTER_JUST_STORED_BYTES = 1024 * KIB
@@ -699,7 +703,9 @@ CLUSTER_PARTS = 64
 CLUSTER_BATCH = 256
 """What is asked of the engine at a time."""
 CLUSTER_WISH_MS = 3_000
-"""How long the engine keeps such a wish; it may be lost with the server that kept it, and nobody says so then."""
+"""How long the engine keeps such a wish."""
+CLUSTER_WISH_BEAT_MS = 1_000
+"""Pause between two signs that it is kept; when two do not come it is lost with whoever kept it."""
 CLUSTER_CLOSE_MS = 250
 """How long a connection to the engine may take to be closed before it is given up."""
 CLUSTER_END_MS = 20

@@ -7,26 +7,29 @@ import json
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from time import monotonic_ns
+from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
 from intercom.cluster.envelope import Envelope, Foreign, enclosed, unseal
-from intercom.cluster.nats.access import Unusable
+from intercom.cluster.nats.access import NotNow, Unusable
 from intercom.cluster.nats.engine import Engine
 from intercom.cluster.parts import HEADER, Odd, Parts, Whole
 from intercom.limits import (
-    CLUSTER_ANSWER_MS,
     CLUSTER_BATCH,
     CLUSTER_REDELIVERY_MS,
     CLUSTER_UNSETTLED,
+    CLUSTER_WISH_BEAT_MS,
     CLUSTER_WISH_MS,
 )
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
+_IS_KEPT = "100"
+_BEATS = 2
+"""Signs that a wish is kept, of which one must come."""
 _HAD_ITS_TIME = ("404", "408")
 _OTHER_LEADER = "Leadership Change"
 _ACK = b"+ACK"
@@ -105,23 +108,31 @@ class Consumer:
         parts = Parts()
         inbox = client.new_inbox()
         ask = f"$JS.API.CONSUMER.MSG.NEXT.{engine.stream}.{self.name}"
-        wish = json.dumps({"batch": CLUSTER_BATCH, "expires": CLUSTER_WISH_MS * 1_000_000}).encode()
+        wish = json.dumps(
+            {
+                "batch": CLUSTER_BATCH,
+                "expires": CLUSTER_WISH_MS * 1_000_000,
+                "idle_heartbeat": CLUSTER_WISH_BEAT_MS * 1_000_000,
+            }
+        ).encode()
         wishes = 0
         is_over = asyncio.Event()
         """Of the last wish."""
         left = 0
         """What is to come of it."""
+        heard = 0.0
         troubles: list[Exception] = []
         is_running = True
 
         async def came(message: Msg) -> None:
-            nonlocal left
+            nonlocal left, heard
             if not is_running:
                 return
+            heard = monotonic()
             try:
                 if message.headers and "Status" in message.headers:
-                    _check(message.headers)
-                    if message.subject == f"{inbox}.{wishes}":  # not of one that was taken for lost
+                    is_kept = _is_kept(message.headers)
+                    if not is_kept and message.subject == f"{inbox}.{wishes}":  # not of one that was taken for lost
                         left = 0
                 else:
                     left -= 1
@@ -139,9 +150,13 @@ class Consumer:
                 left = CLUSTER_BATCH
                 is_over.clear()
                 await client.publish(ask, wish, reply=f"{inbox}.{wishes}")
-                with suppress(TimeoutError):  # the engine has forgotten the wish
-                    async with asyncio.timeout((CLUSTER_WISH_MS + CLUSTER_ANSWER_MS) / 1000):
-                        await is_over.wait()
+                heard = monotonic()
+                while not is_over.is_set():
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(CLUSTER_WISH_BEAT_MS / 1000):
+                            await is_over.wait()
+                    if monotonic() - heard >= _BEATS * CLUSTER_WISH_BEAT_MS / 1000:
+                        raise NotNow("the engine hands out nothing more, and does not say why")
             raise troubles[0]
         finally:
             is_running = False
@@ -225,8 +240,11 @@ async def _ahead(engine: Engine) -> int | None:
     return None if engine_ms is None else engine_ms + 1 - asked_ms  # both were rounded down
 
 
-def _check(headers: dict[str, str]) -> None:
-    """Raise ``Unusable`` unless the engine only says that a wish had its time."""
+def _is_kept(headers: dict[str, str]) -> bool:
+    """Tell whether the engine only says that it keeps a wish; raise ``Unusable`` unless that just had its time."""
+    if headers["Status"] == _IS_KEPT:
+        return True
     said = headers.get("Description", "")
     if headers["Status"] not in _HAD_ITS_TIME and said != _OTHER_LEADER:
         raise Unusable(f"the engine hands out nothing more: {said or 'the stream or the consumer is gone'}")
+    return False

@@ -78,6 +78,11 @@ class Engine:
         """Return where what is for a broker is published."""
         return f"{self.prefix}.mail.{broker_id}"
 
+    @property
+    def call_subject(self) -> str:
+        """Return where brokers say that they want what is for them directly."""
+        return f"{self.prefix}.direct"
+
     def direct_subject(self, broker_id: str) -> str:
         """Return where a broker takes what the engine cannot store just now."""
         return f"{self.prefix}.direct.{broker_id}"

@@ -49,7 +49,7 @@ from intercom.core.records import (
     StoreIdentity,
 )
 from intercom.limits import (
-    CLUSTER_DIRECT_AGAIN_MS,
+    CLUSTER_CALL_MS,
     CLUSTER_END_MS,
     CLUSTER_GONE_LOOK_MS,
     CLUSTER_LEASE_MS,
@@ -249,6 +249,7 @@ class Mesh:
                 self._homes.run(engine),
                 self._targets.run(engine),
                 self._answer_pings(engine),
+                self._hear_calls(engine),
                 self._take_out(engine),
                 self._pump.run(engine),
                 self._fetch(engine, self._consumer),
@@ -269,13 +270,15 @@ class Mesh:
         helping: list[asyncio.Task[None]] = []
         try:
             if self._was_on and self._is_leased():
-                done, _ = await asyncio.wait({preparing}, timeout=CLUSTER_DIRECT_AGAIN_MS / 1000)
+                done, _ = await asyncio.wait({preparing}, timeout=CLUSTER_PAUSE_MS / 1000)
                 if not done:
                     assert self._pump is not None and self._consumer is not None
                     helps = (
                         self._pump.run(engine, stores=False),
                         self._consumer.listen(engine),
                         self._consumer.tell_settled(engine),
+                        self._call(engine),
+                        self._hear_calls(engine),
                         self._wait_for_loss(engine),
                     )
                     helping = [asyncio.get_running_loop().create_task(each) for each in helps]
@@ -433,6 +436,24 @@ class Mesh:
         pings = await engine.client.subscribe(engine.ping_subject(self._own))
         async for ping in pings.messages:
             await ping.respond(self._sealed("pong", self._lease))
+
+    async def _call(self, engine: Engine) -> None:
+        """Ask the others to give directly what is for this broker, as the engine may store it and hand nothing out."""
+        while True:
+            await engine.client.publish(engine.call_subject, self._sealed("call", self._own))
+            await asyncio.sleep(CLUSTER_CALL_MS / 1000)
+
+    async def _hear_calls(self, engine: Engine) -> None:
+        calls = await engine.client.subscribe(engine.call_subject)
+        try:
+            async for call in calls.messages:
+                with suppress(Foreign):
+                    caller = unseal(self._key, call.data).from_broker
+                    if self._pump is not None and caller != self._own:
+                        self._pump.call(caller)
+        finally:
+            with suppress(Exception):  # the connection may have ended
+                await calls.unsubscribe()
 
     async def _take_out(self, engine: Engine) -> None:
         """Take out what brokers have left that have been away for long, for the life of the connection."""

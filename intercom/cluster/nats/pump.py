@@ -8,9 +8,10 @@ that broker directly as well: whoever says first that it has it, has it.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING
@@ -20,17 +21,15 @@ from msgspec.json import decode
 
 from intercom.cluster.envelope import SEVERAL, Enclosed, enclose, seal
 from intercom.cluster.nats.access import Unusable
+from intercom.cluster.nats.direct import Bring, Direct
 from intercom.cluster.nats.engine import Engine
 from intercom.cluster.parts import HEADER, cut, header_of
 from intercom.core.records import Post
 from intercom.limits import (
     CLUSTER_ANSWER_MS,
-    CLUSTER_DIRECT,
     CLUSTER_DIRECT_AGAIN_MS,
     CLUSTER_DIRECT_MS,
     CLUSTER_IN_FLIGHT,
-    CLUSTER_JUST_STORED_BYTES,
-    CLUSTER_JUST_STORED_MS,
     CLUSTER_LETTERS,
     CLUSTER_LETTERS_BYTES,
 )
@@ -58,31 +57,6 @@ class NotStored(Unusable):
     """Say that the engine did not store what it was given."""
 
 
-class _JustStored:
-    """Keep what the engine has stored last, within bounds of time and size: it may not be able to hand it out."""
-
-    def __init__(self) -> None:
-        self._kept: deque[tuple[float, int, list[Post]]] = deque()
-        self._bytes = 0
-
-    def add(self, posts: list[Post]) -> None:
-        """Keep what was stored together."""
-        size = sum(len(post.body) for post in posts)
-        self._kept.append((monotonic(), size, posts))
-        self._bytes += size
-        self._bound()
-
-    def all(self) -> list[list[Post]]:
-        """Return what is kept, the oldest first."""
-        self._bound()
-        return [posts for _, _, posts in self._kept]
-
-    def _bound(self) -> None:
-        since = monotonic() - CLUSTER_JUST_STORED_MS / 1000
-        while self._kept and (self._kept[0][0] < since or self._bytes > CLUSTER_JUST_STORED_BYTES):
-            self._bytes -= self._kept.popleft()[1]
-
-
 class Pump:
     """Hold what is on its way to the engine.
 
@@ -103,15 +77,7 @@ class Pump:
         """What was given away together, with when, in order; by the number of the first."""
         self._unanswered: dict[int, int] = {}
         """How many parts of what is in flight the engine is not known to have stored."""
-        self._just_stored = _JustStored()
-        self._again: dict[int, list[Post]] = {}
-        """What the engine had stored just before it fell silent, and its broker is not known to have; by number."""
-        self._is_silent = False
-        """The engine does not answer: what it is given goes directly as well."""
-        self._held: set[str] = set()
-        """To which brokers nothing more goes directly in this turn."""
-        self._giving = asyncio.Lock()
-        """So that nothing passes what was given to the engine before it."""
+        self._direct = Direct()
         self._wake = asyncio.Event()
         self._refused: str | None = None
 
@@ -122,6 +88,10 @@ class Pump:
         """Bring something away as soon as there is a connection."""
         self._waiting.append(post)
         self._wake.set()
+
+    def call(self, peer: str) -> None:
+        """Take note that a broker wants what is for it directly: the engine hands it out nothing just now."""
+        self._direct.call(peer)
 
     def waiting(self) -> list[Post]:
         """Return what the engine is not known to have stored, in order."""
@@ -136,14 +106,13 @@ class Pump:
         self._in_flight.clear()
         self._unanswered.clear()
         self._refused = None
-        self._is_silent = False
+        self._direct.is_silent = not stores
         inbox: str = engine.client.new_inbox()
         # One subscription takes all answers: a request for each would cost a task and a timer each.
         answers = await engine.client.subscribe(f"{inbox}.*", cb=self._answered)
-        if not stores:
-            self._falls_silent()
-            await self._give_all(engine, inbox)
-        watching = asyncio.get_running_loop().create_task(self._watch_answers(engine, inbox, stores=stores))
+        bring = partial(self._give, engine, inbox)
+        await self._direct.give_all((), bring)
+        watching = asyncio.get_running_loop().create_task(self._watch_answers(bring, stores=stores))
         try:
             while self._refused is None:
                 while self._waiting and len(self._in_flight) < CLUSTER_IN_FLIGHT:
@@ -152,9 +121,8 @@ class Pump:
                     self._in_flight[number] = (posts, monotonic())
                     if stores:
                         await self._publish(engine, posts, f"{inbox}.{number}")
-                    if self._is_silent:
-                        async with self._giving:
-                            await self._give(engine, posts, inbox)
+                    if self._direct.goes_to(posts[0].peer):
+                        await self._direct.give(posts, bring)
                 self._wake.clear()
                 await self._wake.wait()
             raise NotStored(f"the engine did not store what was sent: {self._refused}")
@@ -163,53 +131,26 @@ class Pump:
             with suppress(Exception):  # the connection may have ended
                 await answers.unsubscribe()
 
-    async def _watch_answers(self, engine: Engine, inbox: str, *, stores: bool) -> None:
+    async def _watch_answers(self, bring: Bring, *, stores: bool) -> None:
         """Give directly what has had no answer for a while; end it all when what was given first has none in time."""
+        direct = self._direct
         while True:
+            direct.wanted.clear()
             oldest = next(iter(self._in_flight.values()), None)
             waited = 0.0 if oldest is None else monotonic() - oldest[1]
             if stores and waited >= _ANSWER_S:
                 break
-            if waited >= _DIRECT_S and not self._is_silent:
-                self._falls_silent()
+            direct.is_silent |= waited >= _DIRECT_S
             pause = _ANSWER_S - waited if stores else _DIRECT_AGAIN_S
-            if self._is_silent:
-                await self._give_all(engine, inbox)
-                await asyncio.sleep(min(pause, _DIRECT_AGAIN_S))
+            if direct.is_needed():
+                await direct.give_all([posts for posts, _ in self._in_flight.values()], bring)
+                pause = min(pause, _DIRECT_AGAIN_S)
             else:
-                await asyncio.sleep(_DIRECT_S - waited)
-        self._refused = "it does not answer"
-        self._wake.set()
-
-    # --- directly ---------------------------------------------------------------------------------------
-
-    def _falls_silent(self) -> None:
-        self._is_silent = True
-        self._again = {posts[0].number: posts for posts in self._just_stored.all()}
-
-    async def _give_all(self, engine: Engine, inbox: str) -> None:
-        """Give brokers what they are not known to have of what the engine was given: to each so much of it."""
-        async with self._giving:
-            self._held.clear()
-            given: Counter[str] = Counter()
-            for posts in [*self._again.values(), *(posts for posts, _ in self._in_flight.values())]:
-                peer = posts[0].peer
-                given[peer] += 1
-                if given[peer] > CLUSTER_DIRECT:
-                    self._held.add(peer)
-                await self._give(engine, posts, inbox)
-
-    async def _give(self, engine: Engine, posts: list[Post], inbox: str) -> None:
-        """Give a broker something directly, unless it would pass what has to wait.
-
-        That is what is of use only for a time: how long is said by the clock of the engine, which cannot be asked.
-        """
-        peer, number = posts[0].peer, posts[0].number
-        if any(post.valid_until is not None for post in posts):
-            self._held.add(peer)
-        if peer not in self._held:
-            data = self._sealed(posts, {})
-            await self._bring(engine, engine.direct_subject(peer), posts, data, f"{inbox}.{_DIRECT}{number}")
+                pause = _DIRECT_S - waited
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await direct.wanted.wait()
+        self._refuse("it does not answer")
 
     # --- away -------------------------------------------------------------------------------------------
 
@@ -230,6 +171,10 @@ class Pump:
                 size += len(post.body)
         self._waiting.extendleft(reversed(others))
         return posts
+
+    async def _give(self, engine: Engine, inbox: str, posts: list[Post]) -> None:
+        reply = f"{inbox}.{_DIRECT}{posts[0].number}"
+        await self._bring(engine, engine.direct_subject(posts[0].peer), posts, self._sealed(posts, {}), reply)
 
     async def _publish(self, engine: Engine, posts: list[Post], reply: str) -> None:
         data = self._sealed(posts, await _ends(engine, posts))
@@ -283,7 +228,7 @@ class Pump:
         if number in self._in_flight:
             self._over(number)
         else:
-            self._again.pop(number, None)
+            self._direct.had(number)
 
     def _take_answer(self, number: int, data: bytes) -> None:
         try:
@@ -295,12 +240,11 @@ class Pump:
             if number in self._in_flight:  # what its broker has does not need the engine any more
                 self._refuse(answer.error.description)
             return
-        self._is_silent = False
-        self._again.clear()
+        self._direct.is_silent = False
         if number in self._in_flight:
             self._unanswered[number] -= 1
             if not self._unanswered[number]:
-                self._just_stored.add(self._over(number))
+                self._direct.stored(self._over(number))
 
     def _over(self, number: int) -> list[Post]:
         self._unanswered.pop(number, None)
