@@ -660,8 +660,6 @@ CLUSTER_DIRECT_MS = 1_000
 """What the engine does not answer for so long is given to the broker it is for directly as well."""
 CLUSTER_DIRECT_AGAIN_MS = 500
 """Pause before it is given to that again."""
-CLUSTER_DIRECT_BYTES = 1024 * KIB
-"""How much of what is for one broker, the oldest, that is at a time; without headers."""
 CLUSTER_CALL_MS = 2_000
 """Pause between two calls of a broker that wants everything directly, as the engine hands it out nothing."""
 CLUSTER_CALLED_MS = 5_000
@@ -669,7 +667,7 @@ CLUSTER_CALLED_MS = 5_000
 CLUSTER_JUST_STORED_MS = 5_000
 """For how long that goes for what the engine has stored, too: it may not be able to hand it out."""
 CLUSTER_JUST_STORED_BYTES = 1024 * KIB
-"""How much of that is kept, the newest; without headers."""
+"""How much of that is kept, the newest."""
 CLUSTER_DUPLICATES_MS = 10 * MINUTE_MS
 """How long the engine tells a copy of what it was given."""
 CLUSTER_TARGET_MS = 15 * MINUTE_MS

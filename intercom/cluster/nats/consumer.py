@@ -14,6 +14,7 @@ from msgspec import UNSET
 
 from intercom.cluster.envelope import Envelope, Foreign, enclosed, unseal
 from intercom.cluster.nats.access import NotNow, Unusable
+from intercom.cluster.nats.direct import CAME
 from intercom.cluster.nats.engine import Engine
 from intercom.cluster.parts import HEADER, Odd, Parts, Whole
 from intercom.limits import (
@@ -164,15 +165,16 @@ class Consumer:
     async def listen(self, engine: Engine) -> None:
         """Take what other brokers give this one directly, for the life of the connection.
 
-        Raises what makes that impossible. What is given so is answered as what was fetched is: once it is settled.
+        Raises what makes that impossible. What is given so is answered when it has come, and as what was fetched is:
+        once it is settled.
         """
         parts = Parts()
         trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def came(message: Msg) -> None:
             try:
-                if not trouble.done():
-                    await self._take(engine, message, parts)
+                if not trouble.done() and await self._take(engine, message, parts):
+                    await engine.client.publish(message.reply, CAME)
             except Exception as error:
                 if not trouble.done():
                     trouble.set_exception(error)
@@ -184,16 +186,17 @@ class Consumer:
             with suppress(Exception):  # the connection may have ended
                 await listening.unsubscribe()
 
-    async def _take(self, engine: Engine, message: Msg, parts: Parts) -> None:
+    async def _take(self, engine: Engine, message: Msg, parts: Parts) -> bool:
+        """Hand on what has come whole; tell whether it has."""
         try:
             found = _whole(message, parts)
             if found is None:
-                return
+                return False
             envelopes = enclosed(unseal(self._key, found.data, to_broker=self._own))
         except (Foreign, Odd) as why:
             self._foreign(str(why))
             self._forget(message.reply)
-            return
+            return False
         ahead_ms = await _ahead(engine) if any(each.until is not UNSET for each in envelopes) else None
         fetched = _Fetched(found.came_with, len(envelopes))
         for envelope in envelopes:
@@ -201,6 +204,7 @@ class Consumer:
             self._unsettled[self._arrivals] = fetched
             until = None if envelope.until is UNSET or ahead_ms is None else envelope.until - ahead_ms
             self._arrived(self._arrivals, envelope, until)
+        return True
 
     def settle(self, arrival: int) -> None:
         """Let whoever brought something forget it; what came on an earlier connection comes again."""

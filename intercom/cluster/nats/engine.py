@@ -170,6 +170,10 @@ class Engine:
             return None
         return None if told is None else int(told.timestamp() * 1000)
 
+    async def put(self, what: str, key: str, value: bytes) -> None:
+        """Write a key of a bucket."""
+        await self.js.publish(f"$KV.{self.prefix}_{what}.{key}", value)
+
     async def put_if(self, what: str, key: str, value: bytes, revision: int) -> int | None:
         """Write a key of a bucket if this is its revision, 0: there is none; return the new one, None: it was not.
 

@@ -213,7 +213,7 @@ class Mesh:
                 except Exception as error:  # a bug here must not cost those on this machine anything
                     reason = f"an internal error: {error!r}"
                     self._log("cluster_error", level="error", reason=reason, traceback=traceback.format_exc())
-                if monotonic() - began > CLUSTER_PAUSE_MOST_MS / 1000:
+                if self._state.status == "on" or monotonic() - began > CLUSTER_PAUSE_MOST_MS / 1000:
                     pause_ms = CLUSTER_PAUSE_MS
                 self._set_state("unavailable", reason)
                 await asyncio.sleep(pause_ms / 1000)
@@ -279,6 +279,7 @@ class Mesh:
                         self._consumer.tell_settled(engine),
                         self._call(engine),
                         self._hear_calls(engine),
+                        self._keep_lease(engine),
                         self._wait_for_loss(engine),
                     )
                     helping = [asyncio.get_running_loop().create_task(each) for each in helps]
@@ -375,8 +376,15 @@ class Mesh:
 
     async def _write_lease(self, engine: Engine) -> None:
         now = _passed_ms()
-        await engine.leases.put(self._own, self._sealed("lease", self._lease))
+        await engine.put("brokers", self._own, self._sealed("lease", self._lease))
         self._leased_at = now
+
+    async def _keep_lease(self, engine: Engine) -> None:
+        """Renew the lease while not all can be prepared: whoever leads there may be elected before others are."""
+        while True:
+            with suppress(Unusable), refusals():
+                await self._write_lease(engine)
+            await asyncio.sleep(CLUSTER_LOOK_MS / 1000)
 
     def _require_lease(self) -> None:
         """Raise ``Unusable`` once others may have taken this broker for away, and its addresses to other machines.
@@ -450,6 +458,7 @@ class Mesh:
                 with suppress(Foreign):
                     caller = unseal(self._key, call.data).from_broker
                     if self._pump is not None and caller != self._own:
+                        self._mirror.is_there(caller, _now())
                         self._pump.call(caller)
         finally:
             with suppress(Exception):  # the connection may have ended

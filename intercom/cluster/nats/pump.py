@@ -21,7 +21,7 @@ from msgspec.json import decode
 
 from intercom.cluster.envelope import SEVERAL, Enclosed, enclose, seal
 from intercom.cluster.nats.access import Unusable
-from intercom.cluster.nats.direct import Bring, Direct
+from intercom.cluster.nats.direct import CAME, Bring, Direct
 from intercom.cluster.nats.engine import Engine
 from intercom.cluster.parts import HEADER, cut, header_of
 from intercom.core.records import Post
@@ -41,8 +41,6 @@ _MESSAGE_ID = "Nats-Msg-Id"
 _ANSWER_S = CLUSTER_ANSWER_MS / 1000
 _DIRECT_S = CLUSTER_DIRECT_MS / 1000
 _DIRECT_AGAIN_S = CLUSTER_DIRECT_AGAIN_MS / 1000
-_DIRECT = "d"
-"""Begins where a broker answers what it was given directly."""
 
 
 class _Refusal(Struct):
@@ -108,9 +106,10 @@ class Pump:
         self._refused = None
         self._direct.is_silent = not stores
         inbox: str = engine.client.new_inbox()
+        bring = partial(self._give, engine, inbox)
         # One subscription takes all answers: a request for each would cost a task and a timer each.
         answers = await engine.client.subscribe(f"{inbox}.*", cb=self._answered)
-        bring = partial(self._give, engine, inbox)
+        words = await engine.client.subscribe(f"{inbox}.direct.*.*", cb=partial(self._told, bring))
         await self._direct.give_all((), bring)
         watching = asyncio.get_running_loop().create_task(self._watch_answers(bring, stores=stores))
         try:
@@ -128,8 +127,9 @@ class Pump:
             raise NotStored(f"the engine did not store what was sent: {self._refused}")
         finally:
             watching.cancel()
-            with suppress(Exception):  # the connection may have ended
-                await answers.unsubscribe()
+            for heard in (answers, words):
+                with suppress(Exception):  # the connection may have ended
+                    await heard.unsubscribe()
 
     async def _watch_answers(self, bring: Bring, *, stores: bool) -> None:
         """Give directly what has had no answer for a while; end it all when what was given first has none in time."""
@@ -173,8 +173,9 @@ class Pump:
         return posts
 
     async def _give(self, engine: Engine, inbox: str, posts: list[Post]) -> None:
-        reply = f"{inbox}.{_DIRECT}{posts[0].number}"
-        await self._bring(engine, engine.direct_subject(posts[0].peer), posts, self._sealed(posts, {}), reply)
+        peer = posts[0].peer
+        reply = f"{inbox}.direct.{peer}.{posts[0].number}"
+        await self._bring(engine, engine.direct_subject(peer), posts, self._sealed(posts, {}), reply)
 
     async def _publish(self, engine: Engine, posts: list[Post], reply: str) -> None:
         data = self._sealed(posts, await _ends(engine, posts))
@@ -213,22 +214,25 @@ class Pump:
     # --- answers ----------------------------------------------------------------------------------------
 
     async def _answered(self, message: Msg) -> None:
-        given = message.subject.rpartition(".")[2]
-        is_said = not (message.headers and "Status" in message.headers)
-        if given.startswith(_DIRECT):
-            if is_said:  # else that broker is not there
-                self._given(int(given.removeprefix(_DIRECT)))
-        elif is_said:
-            self._take_answer(int(given), message.data)
-        elif int(given) in self._in_flight:
+        number = int(message.subject.rpartition(".")[2])
+        if not (message.headers and "Status" in message.headers):
+            self._take_answer(number, message.data)
+        elif number in self._in_flight:
             self._refuse("nobody stores it: the stream is gone")
 
-    def _given(self, number: int) -> None:
+    async def _told(self, bring: Bring, message: Msg) -> None:
+        """Take the word of a broker; the engine answers in its place when it is not there."""
+        if not (message.headers and "Status" in message.headers):
+            peer, number = message.subject.split(".")[-2:]
+            if message.data != CAME:
+                self._had(int(number))
+            await self._direct.came(peer, int(number), bring)
+
+    def _had(self, number: int) -> None:
         """Take note that the broker it is for has something."""
+        self._direct.had(number)
         if number in self._in_flight:
             self._over(number)
-        else:
-            self._direct.had(number)
 
     def _take_answer(self, number: int, data: bytes) -> None:
         try:
