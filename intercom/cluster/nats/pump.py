@@ -135,22 +135,24 @@ class Pump:
         """Give directly what has had no answer for a while; end it all when what was given first has none in time."""
         direct = self._direct
         while True:
+            waited = self._waited()
+            pause = _DIRECT_AGAIN_S if direct.is_needed() else _DIRECT_S - waited
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(pause, _ANSWER_S - waited) if stores else pause):
+                    await direct.wanted.wait()
             direct.wanted.clear()
-            oldest = next(iter(self._in_flight.values()), None)
-            waited = 0.0 if oldest is None else monotonic() - oldest[1]
+            waited = self._waited()
             if stores and waited >= _ANSWER_S:
                 break
             direct.is_silent |= waited >= _DIRECT_S
-            pause = _ANSWER_S - waited if stores else _DIRECT_AGAIN_S
             if direct.is_needed():
                 await direct.give_all([posts for posts, _ in self._in_flight.values()], bring)
-                pause = min(pause, _DIRECT_AGAIN_S)
-            else:
-                pause = _DIRECT_S - waited
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await direct.wanted.wait()
         self._refuse("it does not answer")
+
+    def _waited(self) -> float:
+        """Return since when what was given first has no answer (s)."""
+        oldest = next(iter(self._in_flight.values()), None)
+        return 0.0 if oldest is None else monotonic() - oldest[1]
 
     # --- away -------------------------------------------------------------------------------------------
 

@@ -12,8 +12,9 @@ from msgspec import Raw
 
 from intercom.cluster.envelope import SEVERAL, Enclosed, Envelope, enclose, seal
 from intercom.cluster.nats import consumer as consuming
-from intercom.cluster.nats.access import Unusable
-from intercom.cluster.nats.consumer import Consumer, _check
+from intercom.cluster.nats.access import NotNow, Unusable
+from intercom.cluster.nats.consumer import Consumer, _is_kept
+from intercom.cluster.nats.direct import CAME
 from intercom.cluster.parts import Parts
 
 KEY = bytes(32)
@@ -141,8 +142,7 @@ def consumed(told: Callable[[str], None], play: Callable[[Handing, asyncio.Task[
 def test_there_is_a_wish_at_the_engine_at_all_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is handed out is taken in its order, and nothing any more after the end."""
     monkeypatch.setattr(consuming, "CLUSTER_BATCH", 3)
-    monkeypatch.setattr(consuming, "CLUSTER_WISH_MS", 50)
-    monkeypatch.setattr(consuming, "CLUSTER_ANSWER_MS", 0)
+    monkeypatch.setattr(consuming, "CLUSTER_WISH_BEAT_MS", 600_000)
     told: list[str] = []
 
     async def play(engine: Handing, running: asyncio.Task[None]) -> None:
@@ -153,18 +153,30 @@ def test_there_is_a_wish_at_the_engine_at_all_times(monkeypatch: pytest.MonkeyPa
         await engine.hand(letter(3))
         await engine.hand(said(2, Status="408", Description="Request Timeout"))
         assert await asyncio.wait_for(engine.wishes.get(), 10) == "inbox.3"
-        assert await asyncio.wait_for(engine.wishes.get(), 10) == "inbox.4"  # what became of the third nobody said
-        monkeypatch.setattr(consuming, "CLUSTER_WISH_MS", 60_000)
-        assert await asyncio.wait_for(engine.wishes.get(), 10) == "inbox.5"
+        await engine.hand(said(2, Status="408", Description="Request Timeout"))  # over for the second time
+        await engine.hand(said(3, Status="100", Description="Idle Heartbeat"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert engine.wishes.empty()
         await engine.hand(said(3, Status="408", Description="Request Timeout"))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert engine.wishes.empty()  # it is over for the second time
-        await engine.hand(said(5, Status="408", Description="Request Timeout"))
-        assert await asyncio.wait_for(engine.wishes.get(), 10) == "inbox.6"
+        assert await asyncio.wait_for(engine.wishes.get(), 10) == "inbox.4"
 
     consumed(told.append, play)
     assert told == ["d0", "d1", "d2", "d3"]
+
+
+def test_a_wish_of_which_nothing_is_heard_is_lost_with_whoever_kept_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Section 5, a server that handed out is killed or stands still: nobody waits for what it does not hand out."""
+    monkeypatch.setattr(consuming, "CLUSTER_WISH_BEAT_MS", 40)
+
+    async def play(engine: Handing, running: asyncio.Task[None]) -> None:
+        for _ in range(4):
+            await asyncio.wait({running}, timeout=0.02)
+            await engine.hand(said(1, Status="100", Description="Idle Heartbeat"))
+        with pytest.raises(NotNow, match="hands out nothing more"):
+            await asyncio.wait_for(running, 10)
+
+    consumed(lambda delivery_id: None, play)
 
 
 def test_what_makes_it_impossible_to_go_on_ends_the_connection() -> None:
@@ -189,8 +201,9 @@ def test_what_makes_it_impossible_to_go_on_ends_the_connection() -> None:
 
 @pytest.mark.parametrize("status", ["404", "408"])
 def test_a_wish_that_had_its_time_is_made_again(status: str) -> None:
-    _check({"Status": status, "Description": "Request Timeout"})
-    _check({"Status": "409", "Description": "Leadership Change"})
+    assert not _is_kept({"Status": status, "Description": "Request Timeout"})
+    assert not _is_kept({"Status": "409", "Description": "Leadership Change"})
+    assert _is_kept({"Status": "100", "Description": "Idle Heartbeat"})
 
 
 @pytest.mark.parametrize(
@@ -200,7 +213,7 @@ def test_a_wish_that_had_its_time_is_made_again(status: str) -> None:
 def test_a_stream_or_consumer_that_is_gone_ends_the_connection(headers: dict[str, str], said: str) -> None:
     """Section 5: stream deleted by an operator: unavailable with that reason, not asked for in a loop."""
     with pytest.raises(Unusable, match=said):
-        _check(headers)
+        _is_kept(headers)
 
 
 def test_how_long_a_letter_lay_in_the_engine_is_told_by_the_clock_of_that() -> None:
@@ -233,6 +246,7 @@ class Listening(Handing):
     def __init__(self) -> None:
         super().__init__()
         self.subjects: list[str] = []
+        self.told: list[tuple[str, bytes]] = []
         self.is_over = False
 
     def direct_subject(self, broker_id: str) -> str:
@@ -246,6 +260,9 @@ class Listening(Handing):
     async def unsubscribe(self) -> None:
         self.is_over = True
 
+    async def publish(self, subject: str, data: bytes, reply: str = "") -> None:
+        self.told.append((subject, data))
+
 
 def test_what_is_given_directly_is_answered_once_it_is_settled_and_not_what_is_foreign() -> None:
     """Section 3: taken only after our own commit; section 5: nothing is lost while the engine has nobody to decide."""
@@ -258,8 +275,14 @@ def test_what_is_given_directly_is_answered_once_it_is_settled_and_not_what_is_f
         running = asyncio.create_task(consumer.listen(engine))
         await asyncio.sleep(0)
         assert engine.subjects == ["direct.b"]
+        foreign_one = letter(9)
+        foreign_one.data = foreign_one.data.replace(b"d9", b"d8")
+        await engine.hand(foreign_one)
+        assert not engine.told and len(foreign) == 1 and list(consumer._settled) == ["reply-to"]
+        consumer._settled.clear()
         await engine.hand(letter(1))
         assert arrived == [(1, "d1")] and not consumer._settled
+        assert engine.told == [("reply-to", CAME)]
         consumer.settle(1)
         assert list(consumer._settled) == ["reply-to"]
         running.cancel()
@@ -267,7 +290,6 @@ def test_what_is_given_directly_is_answered_once_it_is_settled_and_not_what_is_f
         assert engine.is_over
 
     asyncio.run(play())
-    assert not foreign
 
 
 def test_who_may_take_nothing_more_ends_the_connection_and_takes_nothing_behind_it() -> None:
