@@ -230,13 +230,13 @@ class Mesh:
         self._engine = engine
         try:
             self._consumer.begin_anew()
+            self._is_filled.clear()
+            self._are_homes_known.clear()
             await self._prepare_or_stand_in(engine)
             self._must_write.set()
             self._mirror.begin_anew()
             self._left_behind.begin_anew()
             self._homes.begin_anew()
-            self._is_filled.clear()
-            self._are_homes_known.clear()
             return await self._first_to_end(
                 engine,
                 self._wait_for_loss(engine),
@@ -264,12 +264,15 @@ class Mesh:
         """Make what is needed in the engine; for as long as that cannot be, stand in for it.
 
         Whoever leads in the engine may be lost, and the next one is elected within seconds. For others this broker is
-        there meanwhile, as they are for it: letters go to them directly, by what this broker knew last of them.
+        there meanwhile, as they are for it: letters go to them directly, by what this broker knew last of them. Not
+        while they are not told yet who is expected back here: that is known before the way is said to be on.
         """
+        is_told = all(shelf != "restoring" for shelf, _ in self._unwritten_shared)
+        may_stand_in = self._was_on and self._is_leased() and is_told
         preparing = asyncio.get_running_loop().create_task(self._prepare(engine))
         helping: list[asyncio.Task[None]] = []
         try:
-            if self._was_on and self._is_leased():
+            if may_stand_in:
                 done, _ = await asyncio.wait({preparing}, timeout=CLUSTER_PAUSE_MS / 1000)
                 if not done:
                     assert self._pump is not None and self._consumer is not None
@@ -286,8 +289,9 @@ class Mesh:
                     self._set_state("on", "the engine stores nothing just now, letters go to other brokers directly")
                     done, _ = await asyncio.wait({preparing, *helping}, return_when=asyncio.FIRST_COMPLETED)
                     if preparing not in done:
-                        for task in done:
-                            await task
+                        with refusals():
+                            for task in done:
+                                await task
                         raise Unusable("the connection to the engine was lost")
             await preparing
         finally:

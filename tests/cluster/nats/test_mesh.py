@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from nats.errors import ConnectionClosedError
 
 from intercom.cluster.nats import leftbehind, mesh
 from intercom.cluster.nats.access import NotNow
@@ -565,6 +566,7 @@ class Leaderless:
         """Let the connections of these end, as when a server is killed, and wait until they stand in for the engine."""
         for each in sides:
             assert each.mesh._engine is not None
+            each.mesh._is_refused = True  # as where the engine said that nobody stores it
             each.mesh._engine.lost.set()
         for each in sides:
             each.until(lambda fact: isinstance(fact, ClusterState) and fact.status == "on" and bool(fact.reason))
@@ -599,6 +601,7 @@ def test_letters_go_on_while_the_engine_has_nobody_to_decide(
     leaderless.begin(*((a, b) if both else (a,)))
     crosses(a, b, 2)
     crosses(b, a, 3)
+    assert "directly" in a.mesh._state.reason  # status goes on to say so
     leaderless.elects()
     for each in (a, b) if both else (a,):
         each.until(lambda fact: fact == ClusterState("on", "", "nats", f"led{both}", 0))
@@ -624,6 +627,27 @@ def test_who_is_handed_out_nothing_is_given_directly_what_the_engine_stored(
         fact = b.until(lambda fact: isinstance(fact, Arrived))
         assert isinstance(fact, Arrived) and fact.body == b'{"n":%d}' % number
     assert leaderless.lost
+
+
+def test_a_connection_that_ends_while_it_stands_in_is_no_fault_of_ours(
+    side: Callable[..., Side], server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Section 5, another server killed: the next connection stands in; what could not be given goes on that one."""
+    a, b = side(server, "a", prefix="ends"), side(server, "b", prefix="ends")
+    a.is_on(), b.is_on()
+    leaderless = Leaderless(monkeypatch, "a", "b")
+    leaderless.begin(a, b)
+    assert a.mesh._engine is not None
+
+    async def closed(*arguments: Any, **more: Any) -> None:
+        raise ConnectionClosedError
+
+    monkeypatch.setattr(a.mesh._engine.client, "publish", closed)
+    a.mesh.submit(Post(1, "b", "send", "d", "1", b"1"))
+    a.facts.clear()
+    a.unavailable()
+    b.until(lambda fact: isinstance(fact, Arrived))
+    assert not [line for line in a.lines if line[0] == "cluster_error"]
 
 
 def test_nobody_stands_in_for_longer_than_its_lease_holds(
