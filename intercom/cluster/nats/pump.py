@@ -112,8 +112,11 @@ class Pump:
         words = await engine.client.subscribe(f"{inbox}.direct.*.*", cb=partial(self._told, bring))
         await self._direct.give_all((), bring)
         watching = asyncio.get_running_loop().create_task(self._watch_answers(bring, stores=stores))
+        watching.add_done_callback(lambda task: self._wake.set())
         try:
             while self._refused is None:
+                if watching.done():
+                    watching.result()
                 while self._waiting and len(self._in_flight) < CLUSTER_IN_FLIGHT:
                     posts = self._next()
                     number = posts[0].number
@@ -126,7 +129,8 @@ class Pump:
                 await self._wake.wait()
             raise NotStored(f"the engine did not store what was sent: {self._refused}")
         finally:
-            watching.cancel()
+            if not watching.cancel() and not watching.cancelled():
+                watching.exception()  # why it ended this, or beside what else did
             for heard in (answers, words):
                 with suppress(Exception):  # the connection may have ended
                     await heard.unsubscribe()

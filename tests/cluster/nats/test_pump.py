@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec import UNSET, structs
+from nats.errors import ConnectionClosedError
 
 from intercom.cluster.envelope import enclosed, unseal
 from intercom.cluster.nats import direct as directly
@@ -31,6 +32,7 @@ class PlayedEngine:
         self.direct: asyncio.Queue[tuple[str, list[str]]] = asyncio.Queue()
         """What was given to brokers: to whom, and the ids of the letters."""
         self.data: list[bytes] = []
+        self.is_closed = False
         self.ms: int | None = 5_000_000
         self.asked = 0
         self._answer: dict[str, Callable[[Any], Awaitable[None]]] = {}
@@ -52,6 +54,8 @@ class PlayedEngine:
         return f"mail.{peer}"
 
     async def publish(self, subject: str, data: bytes, reply: str, headers: dict[str, str]) -> None:
+        if self.is_closed:
+            raise ConnectionClosedError
         if subject.startswith("direct."):
             peer = subject.partition(".")[2]
             ids = [each.delivery_id for each in enclosed(unseal(b"k" * 32, data, to_broker=peer))]
@@ -379,3 +383,18 @@ def test_what_is_of_use_only_for_a_time_waits_for_the_engine_and_nothing_of_its_
         assert engine.asked == 0 and engine.direct.empty()
 
     pumped(play, stores=False)
+
+
+@pytest.mark.usefixtures("direct")
+def test_a_connection_that_takes_nothing_more_ends_it_and_nothing_is_lost() -> None:
+    """Also where it is found out by who gives directly: nobody waits for answers on it."""
+
+    async def play(engine: PlayedEngine, pump: Pump, running: asyncio.Task[None], posted: list[int]) -> None:
+        pump.submit(post(1))
+        assert await engine.given() == ("b", ["d1"])
+        engine.is_closed = True
+        with pytest.raises(ConnectionClosedError):
+            await asyncio.wait_for(running, 10)
+        assert [each.number for each in pump.waiting()] == [1]
+
+    pumped(play)
