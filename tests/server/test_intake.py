@@ -269,7 +269,7 @@ def test_the_frame_limit_grows_with_register_and_shrinks_with_unregister(stage: 
 
 
 def test_a_registration_that_had_to_wait_counts_from_when_it_is_done(stage: Stage) -> None:
-    """protocol 6.13.6: for its claim; 4.116: until what waits for a session that takes itself back is read."""
+    """protocol 6.13.6: for its claim; 4.25: until what waits for a session that takes itself back is read."""
     link, peer = stage.connect()
     stage.write(peer, LIST)
     assert link.reader.limit_bytes == UNREGISTERED_FRAME_BYTES
