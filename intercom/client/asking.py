@@ -109,6 +109,7 @@ class AskOperation(SendOperation[IncomingMessage]):
 
     def replied(self, message: IncomingMessage) -> None:
         """Take the reply."""
+        self._doubt = None
         if message.reply_error is None:
             self.succeed(message)
         elif message.id == f"terminal:{self.message_id}" and message.reply_error == TERMINAL:
@@ -188,6 +189,7 @@ class AskOperation(SendOperation[IncomingMessage]):
         if self._accepted:
             hint = "The question was withdrawn. Ask again with a longer timeout, or send a message and go on."
             return self._named(AskTimeout(f"{self.named} did not answer in time", hint=hint))
+        super()._at_deadline(trouble)
         hint = f"Asking again with the message id {self.message_id} is safe: the question cannot arrive twice."
         reason = f"{self.named} did not answer in time, and the broker did not confirm that the question arrived"
         return self._named(AskTimeout(reason, hint=hint, retry="same_id"))

@@ -422,6 +422,39 @@ def test_a_target_that_left_unconfirmed_is_gone() -> None:
     assert isinstance(error_of(rig), PeerGone)
 
 
+@pytest.mark.parametrize("how", ["silent", "receipt missing", "lost"])
+def test_a_question_that_is_asked_again_stays_in_doubt(how: str) -> None:
+    """F76: it may be shown later, whatever this call is told"""
+    rig = online()
+    [frame] = rig.begin(asking(rig, timeout_ms=9_000))
+    if how == "receipt missing":
+        rig.pass_time(8_900)
+        rig.feed(refused(frame, reasons.RECEIPT_MISSING))
+    if how == "lost":
+        rig.lose()
+    rig.pass_time(9_000)
+    assert isinstance(error_of(rig), AskTimeout)
+    if how == "lost":
+        rig.register()
+    *_, frame = rig.begin(asking(rig))
+    rig.feed(refused(frame, reasons.CLUSTER_UNAVAILABLE_TO_ASK))
+    error = error_of(rig)
+    assert isinstance(error, OutcomeUnknown)
+    assert (error.retry, error.exit_status, error.message_id) == ("same_id", 6, "q1")
+
+
+def test_a_question_that_was_answered_is_in_no_doubt() -> None:
+    """F65: the answer proves that it arrived"""
+    rig = online()
+    [frame] = rig.begin(asking(rig))
+    rig.pass_time(8_000)
+    rig.feed(bound(frame), refused(frame, reasons.RECEIPT_MISSING), message("r1", "no", replyTo="q1", replyError="no"))
+    assert isinstance(error_of(rig), ReplyFailed)
+    *_, frame = rig.begin(asking(rig))
+    rig.feed(refused(frame, reasons.SESSION_NOT_FOUND))
+    assert isinstance(error_of(rig), TargetNotFound)
+
+
 def test_a_lost_ask_that_was_not_confirmed_stays_in_doubt() -> None:
     rig = online()
     rig.begin(asking(rig))
