@@ -17,12 +17,10 @@ from intercom.errors import (
     PeerGone,
     ReplyFailed,
     SendError,
-    TargetAway,
-    TargetNotFound,
 )
 from intercom.limits import REBIND_RETRY_MS
 from intercom.wire.frames import Delivered, Queued, Send, SendHeld
-from intercom.wire.reasons import TERMINAL
+from intercom.wire.reasons import TERMINAL, behind, code_of
 
 ANSWERED_HINT = "An answer that came while nobody waited for it is among the messages of who asked: `intercom receive`."
 
@@ -178,7 +176,7 @@ class AskOperation(SendOperation[IncomingMessage]):
     def _final(self, error: SendError) -> IntercomError:
         if error.code == "already_answered":
             return self._named(AskError(error.reason, code=error.code, hint=ANSWERED_HINT))
-        if isinstance(error, TargetNotFound | TargetAway) and self.answerer is not None:
+        if code_of(behind(error.reason)) in ("not_found", "away") and self.answerer is not None:
             return self._named(PeerGone(f"{self.named} is not there any more and has not answered"))
         return super()._final(error)
 

@@ -176,10 +176,16 @@ class Deciding:
         if same is None:
             return refusal
         if same.state is OperationState.RESERVED:
-            return of_repetition(refusal, is_left_ask=same.is_ask and not self.is_out_of_reach(same))
+            return of_repetition(refusal, is_left_ask=same.is_ask and not self._may_come_back(same, now))
         if same.is_ask and refusal.reason == reasons.SESSION_NOT_FOUND and self.is_out_of_reach(same):
             return Refusal(refusal.rule, reasons.QUESTION_OUT_OF_REACH, after=refusal.after)
         return refusal
+
+    def _may_come_back(self, operation: Operation, now: Instant) -> bool:
+        """Tell whether whoever a message may have reached is missing only because it cannot be here yet."""
+        recovered_at = None if operation.unconfirmed is not None else self._operations.recovered_at
+        is_young = recovered_at is not None and now.mono - recovered_at < self._limits.dormant_target_ms
+        return is_young or self.is_out_of_reach(operation)
 
     def refuse(self, connection: Connection, message_id: str, attempt_id: str | UnsetType, refusal: Refusal) -> None:
         """Answer a send that is refused."""

@@ -134,17 +134,25 @@ def conflict(message_id: str) -> str:
     return f"Intercom message ID '{message_id}' was already delivered with a different target or payload"
 
 
+_BEHIND = "; now it was answered: "
+
+
 def unconfirmed(reason: str) -> str:
     """Say that the repetition of a message that may have arrived was refused for a reason that passes."""
-    return RECEIPT_MISSING if reason == SESSION_NOT_FOUND else f"{RECEIPT_MISSING}; now it was answered: {reason}"
+    return RECEIPT_MISSING if reason == SESSION_NOT_FOUND else f"{RECEIPT_MISSING}{_BEHIND}{reason}"
 
 
 def unknown(reason: str) -> str:
     """Say that the repetition of a message that may have arrived was refused, and will be again."""
     return (
         "Outcome unknown: an earlier attempt of this message may have arrived; find out before sending it under a new "
-        f"id; now it was answered: {reason}"
+        f"id{_BEHIND}{reason}"
     )
+
+
+def behind(reason: str) -> str:
+    """Return why the repetition of a message was refused that may have arrived; of any other refusal, its reason."""
+    return reason.rpartition(_BEHIND)[2]
 
 
 def conflict_waiting(message_id: str) -> str:

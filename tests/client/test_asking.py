@@ -422,6 +422,19 @@ def test_a_target_that_left_unconfirmed_is_gone() -> None:
     assert isinstance(error_of(rig), PeerGone)
 
 
+@pytest.mark.parametrize("reason", [reasons.SESSION_NOT_FOUND, reasons.away("worker")])
+def test_a_target_that_left_unconfirmed_is_gone_also_where_the_broker_says_that_the_outcome_is_unknown(
+    reason: str,
+) -> None:
+    """Protocol 6.9.2: who waits for an answer learns that nobody is there to give it"""
+    rig = online()
+    [frame] = rig.begin(asking(rig))
+    rig.feed(bound(frame), refused(frame, reasons.RECEIPT_MISSING))
+    [frame] = rig.pass_time(SEND_RETRY_MS)
+    rig.feed(refused(frame, reasons.unknown(reason)))
+    assert isinstance(error_of(rig), PeerGone)
+
+
 @pytest.mark.parametrize("how", ["silent", "receipt missing", "lost"])
 def test_a_question_that_is_asked_again_stays_in_doubt(how: str) -> None:
     """F76: it may be shown later, whatever this call is told"""

@@ -264,10 +264,17 @@ def test_an_older_client_hears_as_ever_that_nobody_is_there() -> None:
 def test_a_question_that_may_have_arrived_does_not_wait_for_who_is_gone() -> None:
     """Protocol 6.9.2, 6.9.5"""
     world = World()
-    sender, target = in_doubt(world, is_ask=True)
+    sender, target = in_doubt(world, is_ask=True, returnAddress="s")
     target.write("unregister")
     sender.got()
-    assert reason(again(sender, is_ask=True)) == reasons.unknown(reasons.SESSION_NOT_FOUND)
+    told = reasons.unknown(reasons.SESSION_NOT_FOUND)
+    assert reason(again(sender, is_ask=True)) == told
+    world.crash()
+    sender = enter(world, "sender", returnAddress="s")
+    late = Limits().dormant_target_ms
+    for pause, expected in ((0, reasons.RECEIPT_MISSING), (late - 1, reasons.RECEIPT_MISSING), (1, told)):
+        world.pass_time(pause)
+        assert reason(again(sender, is_ask=True)) == expected, "it may be on its way back to the new broker"
 
 
 def test_a_message_that_may_have_arrived_stays_in_doubt_when_it_would_be_refused_now() -> None:
