@@ -145,7 +145,9 @@ class SendOperation(Operation[Result]):
     @property
     def doubt(self) -> OutcomeUnknown | None:
         """Return why the message may have arrived although no answer says so; None: that is not so."""
-        return self.error if isinstance(self.error, OutcomeUnknown) else self._doubt
+        if self._doubt is None and isinstance(self.error, OutcomeUnknown):
+            return self.error
+        return self._doubt
 
     def repeats(self, doubt: OutcomeUnknown) -> None:
         """Take notice that an earlier send under the same id left this doubt: no refusal of this one ends it."""

@@ -332,7 +332,8 @@ def test_no_refusal_of_a_repetition_says_that_nothing_took_effect(reason: str) -
         error = error_of(rig)
         assert isinstance(error, OutcomeUnknown)
         assert (error.code, error.retry, error.message_id) == ("receipt_missing", "same_id", "m1")
-        assert reason in error.reason and "m1" in error.hint
+        assert error.reason == f"{reasons.RECEIPT_MISSING}; the last attempt was answered: {reason}"
+        assert "m1" in error.hint
     [frame] = rig.begin(sending(rig, message_id="m2"))
     rig.feed(refused(frame, reason))
     assert not isinstance(error_of(rig), OutcomeUnknown)
