@@ -175,3 +175,16 @@ def test_nobody_is_to_wait_for_the_answer_of_who_may_be_gone(reason: str) -> Non
     """protocol 6.9.2: an asker would wait as long as for its answer"""
     told = reasons.in_doubt(reason, is_left_ask=True)
     assert (reasons.code_of(told), told.endswith(reason)) == ("outcome_unknown", True)
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        (reasons.unknown(reasons.SESSION_NOT_FOUND), reasons.SESSION_NOT_FOUND),
+        (reasons.unconfirmed(reasons.CLUSTER_UNAVAILABLE), reasons.CLUSTER_UNAVAILABLE),
+        (reasons.RECEIPT_MISSING, reasons.RECEIPT_MISSING),
+    ],
+)
+def test_why_a_repetition_was_refused_can_be_read(told: str, why: str) -> None:
+    """protocol 6.9.2: it stands behind that the outcome is unknown"""
+    assert reasons.behind(told) == why
