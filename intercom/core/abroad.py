@@ -290,7 +290,7 @@ class Abroad:
         del self._arrivals[to.peer_id, frame.message_id]
         operation = self._operations.by_id(frame.message_id)
         if operation is not None and isinstance(frame, Queued):
-            _note_answered(operation, found[1].attempt)
+            _note_answered(operation, to.peer_id, found[1].attempt)
         recipient = None if operation is None else operation.recipient_session
         letter = OutcomeLetter(frame.message_id, mark, frame.attempt_id, "delivered", recipient=recipient or "")
         if isinstance(frame, Queued):
@@ -480,7 +480,8 @@ class Abroad:
             or operation.unconfirmed is not None
         ):
             return False
-        peer, is_copy = connection.peer_id, _was_answered(operation, letter.attempt)
+        peer = connection.peer_id
+        is_copy = _was_answered(operation, peer, letter.attempt)
         keeper = broker_of(operation) if operation.mail is None else ""
         answer: Delivered | Queued
         if operation.state is OperationState.ACCEPTED:
@@ -691,23 +692,23 @@ def broker_of(operation: Operation) -> str:
     return target.removeprefix(PEER).partition(":")[0] if target.startswith(PEER) else operation.posted_to
 
 
-def _note_answered(operation: Operation, attempt: str) -> None:
+def _note_answered(operation: Operation, peer: str, attempt: str) -> None:
     """Take note that a message waits here that came with this attempt: it may be handed on from now on."""
-    process, place = _place_of(attempt)
+    process, place = _place_of(peer, attempt)
     answered = operation.answered_attempts or {}
     operation.answered_attempts = {**answered, process: max(place, answered.get(process, place))}
 
 
-def _was_answered(operation: Operation, attempt: str) -> bool:
+def _was_answered(operation: Operation, peer: str, attempt: str) -> bool:
     """Tell whether what comes is older than, or is, what was answered of the same process: it is a copy."""
-    process, place = _place_of(attempt)
+    process, place = _place_of(peer, attempt)
     return place <= (operation.answered_attempts or {}).get(process, (0, ""))
 
 
-def _place_of(attempt: str) -> tuple[str, tuple[int, str]]:
+def _place_of(peer: str, attempt: str) -> tuple[tuple[str, str], tuple[int, str]]:
     """Return whose an attempt is, and what orders it among those of the same process."""
     process, _, number = attempt.rpartition(".")
-    return process, (len(number), number)
+    return (peer, process), (len(number), number)
 
 
 def _delivery_id(letter: SendLetter, peer: str) -> str:
