@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.json import decode
 
+from intercom.core.effects import Append
 from intercom.core.letters import OUTCOME, SEND, OutcomeLetter
 from intercom.core.looking import LOOKED
-from intercom.core.records import AddressSeen, Post
+from intercom.core.records import AddressSeen, Happened, MailRecord, Post
 from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.cluster import IDS, Cluster, Node
@@ -141,3 +142,23 @@ def test_a_copy_does_not_say_that_it_was_sent_back(moves: Moves) -> None:
     moves.lost.clear()
     moves.cluster.run(LIMITS.peer_absent_ms)
     assert shown(bob) == [] and not moves.cluster["a"].disk.mail
+
+
+def test_the_journal_tells_of_each_time_that_a_message_waits(moves: Moves, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Design section 5: its id names an event that happens once; one under an id that is there already is not told."""
+    told: list[Happened] = []
+    disk = moves.cluster["a"].disk
+    commit = disk.commit
+
+    def watched(append: Append) -> None:
+        told.extend(each for each in append.changes if isinstance(each, Happened) and isinstance(each.row, MailRecord))
+        commit(append)
+
+    monkeypatch.setattr(disk, "commit", watched)
+    for broker in "abab":
+        moves.move(broker)
+    assert moves.shown_at("a") == ["m1"]
+    to_and_fro = ["queued", "offered", "handed_on"]
+    kinds = [event.kind.removeprefix("mail.") for event in told]
+    assert kinds == [*to_and_fro, *to_and_fro, "queued", "offered", "delivered"]
+    assert [event.event_id for event in told if event.event_id] == [f"mail:{told[0].row.number}:delivered"]
