@@ -59,6 +59,7 @@ from intercom.limits import (
     CLUSTER_PAUSE_MOST_MS,
     CLUSTER_PAUSE_MS,
     CLUSTER_RENEW_MS,
+    CLUSTER_STAND_IN_MS,
 )
 
 ADAPTER = "nats"
@@ -273,7 +274,7 @@ class Mesh:
         helping: list[asyncio.Task[None]] = []
         try:
             if may_stand_in:
-                done, _ = await asyncio.wait({preparing}, timeout=CLUSTER_PAUSE_MS / 1000)
+                done, _ = await asyncio.wait({preparing}, timeout=CLUSTER_STAND_IN_MS / 1000)
                 if not done:
                     assert self._pump is not None and self._consumer is not None
                     helps = (
