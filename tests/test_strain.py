@@ -14,7 +14,7 @@ import pytest
 from scripts.strain import damage, flood
 from scripts.strain.soak import CHURN_DESCRIPTORS, SLACK_KIB, Sample, judge
 from tests.support.brokers import TOP, environment
-from tests.support.processes import OTHER_USER, in_child
+from tests.support.processes import OTHER_USER, complaints, in_child
 
 pytestmark = pytest.mark.long
 
@@ -73,8 +73,16 @@ def test_a_short_form_passes(script: str, arguments: tuple[str, ...]) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == ""
+    assert complaints(done.stderr) == ""
     assert done.stdout.endswith("\npassed\n")
+
+
+def test_that_a_step_takes_long_is_no_complaint() -> None:
+    """What asyncio says of it in its debug mode; all else is one."""
+    code = "import asyncio, sys, time\nasync def main():\n    time.sleep(0.2)\nasyncio.run(main())\nsys.exit('wrong')"
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, timeout=30, check=False)
+    assert done.stderr.startswith(b"Executing <")
+    assert complaints(done.stderr) == "wrong\n"
 
 
 def test_a_home_is_damaged_in_every_way_without_being_root(short_path: Path) -> None:

@@ -37,6 +37,7 @@ from scripts.strain import surroundings
 from scripts.strain.power import Promise, kept, promised
 from tests.support.brokers import environment
 from tests.support.forking import Child, serving_child
+from tests.support.processes import complaints
 
 ROUNDS = 4
 LENGTHS = 12
@@ -93,6 +94,7 @@ def fill(home: Path, older: Path) -> list[Promise]:
         promises += told
         broker.kill()
         broker.wait()
+        broker.close()
         (home / "trace").unlink()
         if not number:
             shutil.copytree(
@@ -117,9 +119,11 @@ def start(home: Path) -> Child:
 
 
 def said_by(child: Child) -> str:
-    """Return what a broker that has ended wrote."""
+    """Return what a broker that has ended wrote, and let go of it."""
     assert child.stderr is not None
-    return child.stderr.read().decode(errors="replace").strip()
+    said = complaints(child.stderr.read()).strip()
+    child.close()
+    return said
 
 
 def doctor(home: Path) -> str:
@@ -153,8 +157,7 @@ def outcome(home: Path, promises: Sequence[Promise]) -> Outcome:
     finally:
         child.kill()
         child.wait()
-        if child.stderr is not None:
-            child.stderr.close()
+        child.close()
 
 
 def _refusal(session: blocking.Session) -> str | None:

@@ -19,6 +19,7 @@ from unittest.mock import patch
 from intercom.cli.main import main
 from tests.support.brokers import POLL_S, environment
 from tests.support.forking import end, forked_broker
+from tests.support.processes import complaints
 from tests.support.raw import PATIENCE_S, EndOfStream, RawClient
 from tests.support.schemas import assert_described, verb_of
 
@@ -40,8 +41,8 @@ class Result(NamedTuple):
 
     @property
     def errors(self) -> str:
-        """Return standard error as text."""
-        return self.err.decode()
+        """Return standard error as text, but for what says how busy the machine is."""
+        return complaints(self.err)
 
     @property
     def document(self) -> dict[str, Any]:
