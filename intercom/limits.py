@@ -650,8 +650,24 @@ CLUSTER_PAUSE_MS = 250
 CLUSTER_PAUSE_MOST_MS = 5_000
 CLUSTER_LOOK_MS = 1_000
 """Pause between two looks for leases that have ended."""
-CLUSTER_PING_MS = 5_000
+CLUSTER_NEXT_MS = 500
+"""After this the next server of the engine is tried as well."""
+CLUSTER_PING_MS = 1_000
 """Pause between two signs of life on the connection to the engine; two without an answer end it."""
+CLUSTER_BEAT_MS = 2_000
+"""Pause between two signs of life of what tells the changes of a bucket; three that do not come end the connection."""
+CLUSTER_DIRECT_MS = 1_000
+"""What the engine does not answer for so long is given to the broker it is for directly as well."""
+CLUSTER_DIRECT_AGAIN_MS = 500
+"""Pause before it is given to that again."""
+CLUSTER_CALL_MS = 2_000
+"""Pause between two calls of a broker that wants everything directly, as the engine hands it out nothing."""
+CLUSTER_CALLED_MS = 5_000
+"""How long such a call counts."""
+CLUSTER_JUST_STORED_MS = 5_000
+"""For how long that goes for what the engine has stored, too: it may not be able to hand it out."""
+CLUSTER_JUST_STORED_BYTES = 1024 * KIB
+"""How much of that is kept, the newest."""
 CLUSTER_DUPLICATES_MS = 10 * MINUTE_MS
 """How long the engine tells a copy of what it was given."""
 CLUSTER_TARGET_MS = 15 * MINUTE_MS
@@ -685,7 +701,9 @@ CLUSTER_PARTS = 64
 CLUSTER_BATCH = 256
 """What is asked of the engine at a time."""
 CLUSTER_WISH_MS = 3_000
-"""How long the engine keeps such a wish; it may be lost with the server that kept it, and nobody says so then."""
+"""How long the engine keeps such a wish."""
+CLUSTER_WISH_BEAT_MS = 1_000
+"""Pause between two signs that it is kept; when two do not come it is lost with whoever kept it."""
 CLUSTER_CLOSE_MS = 250
 """How long a connection to the engine may take to be closed before it is given up."""
 CLUSTER_END_MS = 20

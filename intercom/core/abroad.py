@@ -518,6 +518,8 @@ class Abroad:
         if unconfirmed is None:
             if not self._take_outcome_of_earlier(peer, letter, now):
                 self._take_outcome_of_mail(peer, letter, now)
+            elif letter.result == "failed" and letter.is_known and self._may_pass(letter):
+                return  # it may have arrived there before; whoever sends it again hears that from there
         elif letter.result == "delivered":
             self._delivery.confirmed_elsewhere(unconfirmed, now, self._stage_that_has(unconfirmed, letter))
         elif letter.result == "queued":

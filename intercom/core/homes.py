@@ -85,7 +85,7 @@ class Homes:
         left: Callable[[Address, Instant], None],
         came: Callable[[Address, Instant], None],
         aimed: Callable[[Address, Instant], None],
-        moved: Callable[[AddressHome, str, Instant], None],
+        noted: Callable[[AddressHome, str, Instant], None],
     ) -> None:
         self._own = ground.identity.broker_id
         self._outbox = ground.outbox
@@ -100,7 +100,7 @@ class Homes:
         self._left = left
         self._came = came
         self._aimed = aimed
-        self._moved = moved
+        self._noted = noted
         self._numbers = count(1)
         self._seen: dict[str, AddressHome] = {}
         self._by_name: dict[str, dict[str, AddressHome]] = {}
@@ -190,8 +190,7 @@ class Homes:
                 self._publish(address, now)
 
     def _note(self, seen: AddressHome, before: AddressHome | None, now: Instant) -> None:
-        if before is not None and before.home != seen.home:
-            self._moved(seen, before.home, now)
+        self._noted(seen, "" if before is None else before.home, now)
         self._seen[seen.key] = seen
         self._by_name.setdefault(seen.name.lower(), {})[seen.key] = seen
 

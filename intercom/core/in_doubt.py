@@ -79,9 +79,7 @@ class InDoubt:
         if box is None:
             return
         for mail in box.in_order():
-            mail.left_for -= mail.posted_to  # it was there once
-            mail.posted_to |= {peer for peer in mail.left_for if not self._stays_away(peer)}
-            self.look(mail, now)
+            self._begin(mail, now)
         peers = [
             peer
             for peer in self._homes_before(key_of(address.group, address.name))
@@ -93,6 +91,25 @@ class InDoubt:
             self._deadlines.add(now.mono + self._limits.look_ms, self._await_no_longer, (box, box.awaits))
             for peer in peers:
                 self._outbox.add(ReadBodies(AskingAfter(first, peer, box), (first.record.body_number,)))
+
+    def recover(self, now: Instant) -> None:
+        """Go on with what an earlier process posted and heard no outcome of."""
+        for box in self._boxes.all():
+            is_here = self._is_here(box.key)
+            for mail in box.in_order():
+                elsewhere = mail.record.elsewhere
+                if elsewhere is not None:
+                    mail.posted_to.update(elsewhere.posted_to)
+                    mail.left_for.update(elsewhere.left_for)
+                    mail.left_before = True
+                    if is_here:
+                        self._begin(mail, now)
+
+    def _begin(self, mail: Mail, now: Instant) -> None:
+        """Ask about mail whose address is here."""
+        mail.left_for -= mail.posted_to  # it was there once
+        mail.posted_to |= {peer for peer in mail.left_for if mail.left_before or not self._stays_away(peer)}
+        self.look(mail, now)
 
     def _stays_away(self, peer: str) -> bool:
         """Tell whether a broker that was away is so still, as far as can be known."""
@@ -107,8 +124,8 @@ class InDoubt:
                     if not self._is_here(box.key):  # else it has heard of that before
                         mail.posted_to.add(peer)
 
-    def moved(self, group: str, name: str, now: Instant) -> None:
-        """Look in a moment at what waits for brokers that were away, since the cluster knows now who has an address."""
+    def is_known(self, group: str, name: str, now: Instant) -> None:
+        """Look in a moment at what waits for brokers that were away: the cluster knows that an address is here."""
         address = self._addresses.at(group, name)
         box = None if address is None else self._boxes.get(address.key)
         if box is not None:
@@ -214,6 +231,5 @@ class InDoubt:
         elif letter.passed_to == self._own:
             self._mailing.is_not_at(mail, peer, now)  # it was passed on all the way round, and is what waits here
         elif letter.passed_to:
-            mail.posted_to.discard(peer)
-            mail.posted_to.add(letter.passed_to)
+            self._mailing.was_passed_on(mail, peer, letter.passed_to, now)
             self._ask(mail, letter.passed_to)

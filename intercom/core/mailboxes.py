@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadline
-from intercom.core.records import MailRecord
+from intercom.core.records import Elsewhere, MailRecord
 from intercom.limits import Limits
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ class Mail:
         "is_plain",
         "joined",
         "leader",
+        "left_before",
         "left_for",
         "offered_at",
         "offers",
@@ -67,6 +68,15 @@ class Mail:
         """The brokers of other machines that may have it: until that is known nobody here is given it."""
         self.left_for: set[str] = set()
         """Those that were away when it was posted: they find it when they are back, and may have it from then on."""
+        self.left_before = False
+        """An earlier process left it: who was away then may have been back since, when nobody here saw it."""
+
+    def elsewhere(self, peer: str = "", *, is_away: bool = False) -> Elsewhere:
+        """Return for its row who may have it once it is posted to this broker too."""
+        posted_to, left_for = self.posted_to.copy(), self.left_for.copy()
+        if peer:
+            (left_for if is_away else posted_to).add(peer)
+        return Elsewhere(tuple(sorted(posted_to)), tuple(sorted(left_for)))
 
     @property
     def says(self) -> tuple[str, bytes] | None:

@@ -34,6 +34,7 @@ from intercom.core.peer_records import PEER
 from intercom.core.records import (
     AcceptOperation,
     Change,
+    Elsewhere,
     InboxRecord,
     InvocationRecord,
     MailRecord,
@@ -60,6 +61,8 @@ BROKER_NAME = "@intercom"
 """What the broker calls itself where it writes a message."""
 _OFFERED = ("offers",)
 """What changes when mail is offered."""
+_POSTED = ("offers", "elsewhere")
+"""What changes when mail is offered that goes to another machine, or went there before."""
 _TAKEN_BACK = "its sender took the question back"
 
 
@@ -170,13 +173,15 @@ class Mailing:
         body: int | None = None,
         size: int | None = None,
         number: int | None = None,
+        posted_to: str = "",
     ) -> Mail:
         """Append a mail at its place in its mailbox together with ``changes``, and offer it once that is committed.
 
         ``operation`` is its row, queued by now; ``undo(subject, now)`` is called after the mail was taken back.
         ``is_offered`` says that the holder of the mailbox has it already and has not confirmed it, ``was_written`` that
         a holder which has left may have it; ``body`` is the number under which its message is stored already, ``size``
-        what that is charged for. ``number`` is its place where that is not the last one.
+        what that is charged for. ``number`` is its place where that is not the last one. ``posted_to`` is another
+        broker that may have it: nobody here is given it until that is known.
         """
         if number is None:
             number = self._operations.next_number() if operation is None else operation.number
@@ -198,6 +203,7 @@ class Mailing:
             letter.notice,
             kept=letter.kept,
             body=body,
+            elsewhere=Elsewhere((posted_to,)) if posted_to else None,
         )
         mail = Mail(record, operation)
         mail.is_plain = mail.says is not None and is_plain(letter.message)
@@ -219,6 +225,9 @@ class Mailing:
             operation.ticket = mail.ticket
         self._ledger.when_committed(mail.ticket, self._offer_when_committed, box)
         self._arm(mail, now)
+        if posted_to:
+            mail.posted_to.add(posted_to)
+            self.on_doubt(mail, now)
         return mail
 
     def _undo_put(self, subject: Any, now: Instant) -> None:
@@ -497,7 +506,14 @@ class Mailing:
                 for tell in self.on_moving:
                     tell(each, "offered", "", now)
                 each.offers += 1
+                changed: tuple[str, ...] = _OFFERED
                 each.record = replace(each.record, offers=each.offers)
+                if box.holder.is_remote or each.record.elsewhere is not None:
+                    # What is handed over with another one does not leave by itself.
+                    peer = box.holder.at_peer if each is mail else ""
+                    elsewhere = each.elsewhere(peer, is_away=box.holder.is_cut_off)
+                    changed = _POSTED
+                    each.record = replace(each.record, elsewhere=elsewhere)
                 box.mark_offered(each, now, leader=None if each is mail else mail)
                 offered.append(each)
                 told: dict[str, Any] = {} if each is mail else {"with": mail.message_id}
@@ -507,7 +523,7 @@ class Mailing:
                         each.record,
                         now,
                         event_id=f"mail:{each.number}:offered:{each.offers}",
-                        changed=_OFFERED,
+                        changed=changed,
                         session=box.holder.id,
                         **told,
                     )
@@ -650,10 +666,12 @@ class Mailing:
         self._put_into(mail, key)
         mail.ticket = 0
 
-    def may_be_elsewhere(self, mail: Mail, peer: str, now: Instant) -> None:
-        """Take notice that another broker may have a message: nobody here is given it until that is known."""
-        mail.posted_to.add(peer)
-        self.on_doubt(mail, now)
+    def was_passed_on(self, mail: Mail, peer: str, to: str, now: Instant) -> None:
+        """Take notice that a broker has passed a message on to another one, which says what became of it."""
+        mail.posted_to.discard(peer)
+        mail.posted_to.add(to)
+        mail.record = replace(mail.record, elsewhere=mail.elsewhere())
+        self._ledger.append((self._journal.changed("mail.passed_on", mail.record, ("elsewhere",), now, {}),))
 
     def is_not_at(self, mail: Mail, peer: str, now: Instant) -> None:
         """Take notice that a broker has not got a message, nor will have it, or that it has sent it back."""

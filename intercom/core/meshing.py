@@ -186,7 +186,7 @@ class Meshing(Part):
             self._left,
             self._came,
             self._aimed,
-            self._moved,
+            self._noted,
         )
         self._remote.know(self._homes)
         self._moving = TasksMoving(
@@ -347,9 +347,11 @@ class Meshing(Part):
         self._proxies.came(address, now)
         self._in_doubt.came(address, now)
 
-    def _moved(self, seen: AddressHome, before: str, now: Instant) -> None:
-        self._looking.holders.moved(seen.key, before, now)
-        self._in_doubt.moved(seen.group, seen.name, now)
+    def _noted(self, seen: AddressHome, before: str, now: Instant) -> None:
+        if before and before != seen.home:
+            self._looking.holders.moved(seen.key, before, now)
+        if seen.home == self._own:
+            self._in_doubt.is_known(seen.group, seen.name, now)
 
     def _aimed(self, address: Address, now: Instant) -> None:
         self._proxies.aimed(address, now)
@@ -372,6 +374,8 @@ class Meshing(Part):
                 self._moving.left(address, now)
                 self._proxies.aimed(address, now)
         self._abroad.outgoing.recover(recovered.outbox, now)
+        if self._state.status != "off":
+            self._in_doubt.recover(now)
         self._steps_in.recover(recovered, now)
 
     def tidy(self, now: Instant) -> None:

@@ -431,7 +431,7 @@ class Queueing:
         operation.state, operation.target = OperationState.QUEUED, key
         operation.position = len(box) + 1
         operation.under_way = None
-        mail = self._mailing.put(
+        self._mailing.put(
             letter,
             operation,
             now,
@@ -440,9 +440,8 @@ class Queueing:
             *changes,
             is_offered=is_offered,
             was_written=True,
+            posted_to=attempt.target.at_peer,
         )
-        if attempt.target.is_remote:
-            self._mailing.may_be_elsewhere(mail, attempt.target.at_peer, now)
         self._mailing.arrives_after_all(sender, attempt.message_id, now)
         self.replied(attempt.sender, attempt.reply_to, attempt.message_id, attempt.answer, now)
         if attempt.is_waiting:
@@ -576,11 +575,17 @@ class Queueing:
         subject = _Queueing(connection, frame, operation, is_new, question, position_before)
         # What was reserved before may have left, and been seen.
         was_written = not is_new
-        mail = self._mailing.put(
-            letter, operation, now, self._undo_put, subject, *changes, is_offered=has_it, was_written=was_written
+        self._mailing.put(
+            letter,
+            operation,
+            now,
+            self._undo_put,
+            subject,
+            *changes,
+            is_offered=has_it,
+            was_written=was_written,
+            posted_to=posted_to,
         )
-        if posted_to:
-            self._mailing.may_be_elsewhere(mail, posted_to, now)
         self._mailing.arrives_after_all(sender, message.id, now)
         told = UNSET if kept is None or POLICY not in sender.features else kept
         queued = Queued(

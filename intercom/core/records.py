@@ -189,6 +189,15 @@ class KnownSessionRecord(Struct, frozen=True):
     """Where it works, a JSON object."""
 
 
+class Elsewhere(Struct, frozen=True):
+    """Tell which brokers of other machines may have a mail, by their ids."""
+
+    posted_to: tuple[str, ...] = ()
+    """Those that may have it."""
+    left_for: tuple[str, ...] = ()
+    """Those that were away when it was posted, and find it when they are back."""
+
+
 class MailRecord(Struct, frozen=True):
     """Describe one message that waits in a mailbox; its body is stored beside it."""
 
@@ -222,6 +231,8 @@ class MailRecord(Struct, frozen=True):
     """Id of the assignment it brings; the message stays in the inbox until that has ended."""
     body: int | None = None
     """Number under which its message is stored, when that is not its own."""
+    elsewhere: Elsewhere | None = None
+    """Who else may have it, as of its last offer; None: nobody ever."""
 
     @property
     def is_kept(self) -> bool:

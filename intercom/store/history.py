@@ -584,7 +584,7 @@ def last_sequence(connection: sqlite3.Connection) -> int:
     return max(number for number in (last, *(kept or ()), 0) if isinstance(number, int))
 
 
-_NESTED = frozenset({"answer", "groups", "features", "steps", "identity", "report", "evidence", "binding"})
+_NESTED = frozenset({"answer", "elsewhere", "groups", "features", "steps", "identity", "report", "evidence", "binding"})
 """Columns that hold JSON."""
 _FLAGS = frozenset(
     {

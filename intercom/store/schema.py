@@ -256,6 +256,7 @@ STEPS: tuple[Step, ...] = (
         """,
     ),
     ("ALTER TABLE invocations ADD COLUMN turn INTEGER DEFAULT 0",),
+    ("ALTER TABLE mail ADD COLUMN elsewhere TEXT",),
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from intercom.core.effects import Append
 from intercom.core.journal import stream_of
@@ -129,8 +129,10 @@ class MemoryDisk:
         rows, key = self._place_of(event.row)
         if event.is_gone:
             rows.pop(key, None)
-        else:
+        elif event.changed is None:
             rows[key] = event.row
+        elif key in rows:
+            rows[key] = replace(rows[key], **{name: getattr(event.row, name) for name in event.changed})
 
     def _place_of(self, row: Row) -> tuple[dict[Any, Any], Any]:
         if isinstance(row, AddressRecord):

@@ -3,7 +3,7 @@
 Three NATS servers are one cluster; sessions of one broker send to one of the other all the time: what may wait, what
 may not, and questions. After each fault it is told how soon a message was delivered again, and what the senders were
 told meanwhile. At the end everything that was told as delivered, queued or answered must have been
-shown exactly once.
+shown exactly once, and what may wait in the order in which it was sent.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
@@ -49,6 +50,7 @@ class Play:
         self.brokers: dict[str, BrokerProcess] = {}
         self.told: dict[str, str] = {}
         self.shown: Counter[str] = Counter()
+        """In the order in which it was shown first."""
         self.is_over = Event()
         key = directory / "mesh.key"
         key.write_bytes(bytes(range(32)))
@@ -134,6 +136,10 @@ class Play:
         until(lambda: all(self.shown[text] for text in must), fails=False)
         wrong = [f"{text} was told as {self.told[text]} and never shown" for text in must if not self.shown[text]]
         wrong += [f"{text} was shown {count} times" for text, count in self.shown.items() if count > 1]
+        orders = [int(text.partition(" ")[2]) for text in self.shown if text.startswith("waits ")]
+        wrong += [
+            f"waits {after} was shown before waits {before}" for after, before in pairwise(orders) if after > before
+        ]
         return wrong + [f"{text} was {told}" for text, told in self.told.items() if told == "answered wrongly"]
 
     def close(self) -> None:

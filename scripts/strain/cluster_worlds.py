@@ -1,6 +1,7 @@
 """Let many worlds of brokers and a played engine go wrong: with messages, tasks, flows, and an address that roams.
 
-``addresses`` is with mail for the address that roams, ``moves`` with tasks for it.
+``addresses`` is with mail for the address that roams, ``moves`` with tasks for it, ``doubt`` with mail for one that
+goes to and fro between two brokers which are killed while what became of it is not known.
 
 Of each number there is one world of each kind; the test suite runs the first few. What fails is told with its number.
 """
@@ -15,6 +16,7 @@ from typing import Any
 from tests.core import test_abroad_machine as messages
 from tests.core import test_flows_between_machine as flows
 from tests.core import test_homes_machine as homes
+from tests.core import test_in_doubt_machine as doubt
 from tests.core import test_roaming_machine as moves
 from tests.core import test_tasks_machine as tasks
 
@@ -22,6 +24,7 @@ ADDRESS_STEPS = 300
 """What happens in a world of an address that roams: five times as much as in those of the test suite."""
 KINDS: dict[str, Callable[[int], Any]] = {
     "addresses": lambda number: homes.roam(number, ADDRESS_STEPS),
+    "doubt": lambda number: doubt.roam(number, doubt.STEPS),
     "moves": lambda number: moves.roam(number, ADDRESS_STEPS),
     "messages": messages.test_whatever_fails_every_message_has_one_true_outcome,
     "flows": flows.test_whatever_fails_every_step_ends_as_its_worker_said,

@@ -6,10 +6,11 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.json import decode
 
-from intercom.core.letters import OUTCOME, SEND
+from intercom.core.letters import OUTCOME, SEND, OutcomeLetter
 from intercom.core.looking import LOOK, LOOKED
-from intercom.core.records import ClusterState, Post
+from intercom.core.records import ClusterState, Elsewhere, Post
 from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.cluster import IDS, Cluster, Node
@@ -495,3 +496,287 @@ def test_what_follows_a_session_to_an_address_here_is_in_doubt_too(monkeypatch: 
     scene.let_through()
     assert shown(bob) == [] and not cluster["a"].disk.mail
     assert send(cluster, scene.alice, "m1", walter.id) == "delivered"
+
+
+def test_what_was_left_for_who_stays_away_is_shown_also_if_the_engine_is_lost_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Protocol 6.13: ``Limits.look_ms`` after the cluster knows of its home, and this broker of the cluster."""
+    scene = Scene(monkeypatch)
+    _left_for_b(scene)
+    scene.cluster.cut("a", leases_end=False)
+    bob = scene.moves()
+    scene.cluster.join("a")
+    assert home_of(scene.cluster) == "a"
+    scene.cluster.cut("a", leases_end=False)
+    scene.cluster.run(2 * LIMITS.look_ms)
+    assert shown(bob) == []
+    scene.cluster.join("a")
+    scene.cluster.run(LIMITS.look_ms)
+    assert shown(bob) == ["m1"]
+
+
+# --- the broker of the sender is killed meanwhile ---------------------------------------------------------
+
+
+def _brought_to_b(scene: Scene) -> Client:
+    """Let alice write mail to the address, which is posted to its home, and return who fetches it there."""
+    scene.bob.leave()
+    scene.cluster.run(2 * LIMITS.announce_ms)
+    scene.write("m1", extra=AWAY)
+    return scene.moves("b")
+
+
+def _crashes(scene: Scene, **more: Any) -> None:
+    """Kill the broker of the sender, who is back at once; what was on its way to it is there still."""
+    scene.cluster.crash("a", "renewed", **more)
+    scene.alice = asker(scene.cluster)
+
+
+def _is_over(scene: Scene, bob: Client) -> bool:
+    """Let all be heard, and tell whether nothing was shown here, and it is known that it was there."""
+    scene.let_through()
+    scene.cluster.run(LIMITS.look_ms)
+    is_quiet = shown(bob) == [] and not scene.cluster["a"].disk.mail
+    return is_quiet and send(scene.cluster, scene.alice, "m1") == "delivered" and shown(bob) == []
+
+
+@pytest.mark.parametrize("lost", [set(), {OUTCOME}])
+def test_what_an_earlier_process_posted_is_not_shown_here(monkeypatch: pytest.MonkeyPatch, lost: set[str]) -> None:
+    """Protocol 6.13, ``shown-once``: its address comes before the new process has posted it again."""
+    scene = Scene(monkeypatch)
+    scene.lost = lost
+    there = _brought_to_b(scene)
+    assert shown(there) == ["m1"]
+    confirm(scene.cluster, there, "m1")
+    _crashes(scene, is_starting=True)
+    bob = scene.moves()
+    scene.cluster.join("a")
+    scene.cluster.run(LIMITS.look_ms)
+    assert home_of(scene.cluster) == "a" and shown(bob) == []
+    assert _is_over(scene, bob)
+
+
+def test_what_an_earlier_process_posted_and_did_not_arrive_is_shown_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.13, ``queued-arrives``: the other broker says that it has it not."""
+    scene = Scene(monkeypatch)
+    scene.lost = {SEND}
+    assert shown(_brought_to_b(scene)) == []
+    _crashes(scene, is_starting=True)
+    bob = scene.moves()
+    scene.cluster.join("a")
+    assert shown(bob) == []
+    scene.let_through()
+    assert shown(bob) == ["m1"]
+    confirm(scene.cluster, bob, "m1")
+    assert not scene.cluster["a"].disk.mail
+
+
+@pytest.mark.parametrize("was_heard", [False, True])
+def test_what_was_in_doubt_is_so_in_the_next_process(monkeypatch: pytest.MonkeyPatch, was_heard: bool) -> None:
+    """Protocol 6.13: it is killed when its claim of the address has won, whether it has heard that or not."""
+    scene = Scene(monkeypatch)
+    cluster = scene.cluster
+    scene.lost = {OUTCOME}
+    there = _brought_to_b(scene)
+    assert shown(there) == ["m1"]
+    confirm(cluster, there, "m1")
+    if was_heard:
+        assert shown(scene.moves()) == []
+    else:
+        cluster.held_claims = []
+        scene.moves()
+        [(node, claimed)] = cluster.held_claims
+        cluster.held_claims = None
+        with monkeypatch.context() as patch:
+            patch.setattr(node.world, "peer_told", lambda fact: None)
+            cluster.decide(node, claimed)
+    assert home_of(cluster) == "a"
+    _crashes(scene)
+    bob = scene.moves()
+    assert shown(bob) == []
+    assert _is_over(scene, bob)
+
+
+def test_what_is_known_where_its_address_was_is_no_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13: the old home knows it, and says that the address is away; the process after the next one asks there, too."""
+    scene = Scene(monkeypatch)
+    scene.lost, scene.slow = {OUTCOME}, set()
+    scene.write("m1", extra=AWAY)
+    assert shown(scene.bob) == ["m1"]
+    confirm(scene.cluster, scene.bob, "m1")
+    _crashes(scene)
+    scene.cluster.crash("b", is_starting=True)
+    scene.moves()
+    scene.lost = set()
+    scene.cluster.join("b")
+    scene.cluster.run(LIMITS.look_ms)
+    told = [decode(post.body, type=OutcomeLetter) for post in scene.cluster.posts if post.kind == OUTCOME][-1]
+    assert (home_of(scene.cluster), told.code, told.is_known) == ("a", "away", True)
+    _crashes(scene)
+    bob = scene.moves()
+    scene.write("m1", extra=AWAY)
+    assert scene.told() == ["delivered"] and shown(bob) == []
+
+
+def test_what_was_left_for_a_broker_by_an_earlier_process_may_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.13: that broker was back while this one was not there."""
+    scene = Scene(monkeypatch)
+    _left_for_b(scene)
+    there = scene.moves("b")
+    _crashes(scene, is_starting=True)
+    scene.cluster.join("b")
+    assert shown(there) == ["m1"]
+    confirm(scene.cluster, there, "m1")
+    bob = scene.moves()
+    scene.cluster.join("a")
+    assert home_of(scene.cluster) == "a" and shown(bob) == []
+    assert _is_over(scene, bob)
+
+
+def test_what_a_broker_said_while_this_one_was_not_there_is_heard_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.13: that broker was back, and is away again when the address comes."""
+    scene = Scene(monkeypatch)
+    _left_for_b(scene)
+    there = scene.moves("b")
+    scene.cluster.cut("a")
+    scene.cluster.join("b")
+    assert shown(there) == ["m1"]
+    confirm(scene.cluster, there, "m1")
+    there.leave()
+    scene.cluster.run(2 * LIMITS.announce_ms)
+    scene.cluster.cut("b")
+    _crashes(scene)
+    bob = scene.moves()
+    assert home_of(scene.cluster) == "a" and shown(bob) == []
+    assert _is_over(scene, bob)
+
+
+@pytest.mark.parametrize("is_here_before", [False, True])
+def test_what_an_earlier_process_left_for_who_stays_away_is_shown_here_soon(
+    monkeypatch: pytest.MonkeyPatch, is_here_before: bool
+) -> None:
+    """Protocol 6.13: ``Limits.look_ms`` after the cluster knows of its home, also if that was before the crash."""
+    scene = Scene(monkeypatch)
+    world = scene.cluster["a"]
+    _left_for_b(scene)
+    if is_here_before:
+        with monkeypatch.context() as patch:
+            patch.setattr(world, "read", partial(world.read, fails=True))
+            assert shown(scene.moves()) == []
+    scene.cluster.crash("a", "renewed")
+    if not is_here_before:
+        scene.cluster.run(LIMITS.look_ms - 1)  # that does not count: it is not here yet
+    bob = scene.moves()
+    scene.cluster.run(LIMITS.look_ms - 1)
+    assert home_of(scene.cluster) == "a" and shown(bob) == [] and world.disk.mail
+    scene.cluster.run(1)
+    assert shown(bob) == ["m1"]
+    scene.slow.clear()
+    scene.cluster.join("b")
+    confirm(scene.cluster, bob, "m1")
+    scene.cluster.run(LIMITS.peer_outcome_ms)
+    assert not any(scene.cluster[name].disk.mail for name in "ab")
+
+
+def test_what_is_not_in_doubt_any_more_is_not_so_in_the_next_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.13: that broker said that it has it not, and is gone; its holder here did not confirm it."""
+    scene = Scene(monkeypatch)
+    scene.lost, scene.slow = {SEND}, set()
+    _brought_to_b(scene)
+    assert shown(scene.moves()) == ["m1"]
+    scene.cluster.cut("b")
+    _crashes(scene)
+    again = scene.moves()
+    assert shown(again) == ["m1"]
+    confirm(scene.cluster, again, "m1")
+    assert not scene.cluster["a"].disk.mail
+
+
+def test_an_offer_that_failed_is_recorded_with_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule 1 of the ledger: nothing was posted, and the disk does not know of it; then it is posted, and it does."""
+    scene = Scene(monkeypatch)
+    world = scene.cluster["a"]
+    scene.bob.leave()
+    scene.cluster.run(2 * LIMITS.announce_ms)
+    world.auto = False
+    scene.write("m1", extra=AWAY)
+    world.commit()
+    scene.cluster.run()
+    world.fail_commit()
+    scene.cluster.run()
+    assert [mail.elsewhere for mail in world.disk.mail.values()] == [None]
+    world.auto = True
+    scene.cluster.run(LIMITS.mail_retry_ms)
+    assert [mail.elsewhere for mail in world.disk.mail.values()] == [Elsewhere((IDS["b"],))]
+    assert [post.kind for post in scene.cluster.posts].count(SEND) == 1
+
+
+def test_what_goes_with_another_one_does_not_leave_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 15.3.2: of two that say the same one is posted; the other one is in doubt nowhere."""
+    scene = Scene(monkeypatch)
+    scene.bob.leave()
+    scene.cluster.run(2 * LIMITS.announce_ms)
+    scene.cluster.cut("a", leases_end=False)
+    for message_id in ("m1", "m2"):
+        scene.alice.message("bob", message_id, "the same", extra=AWAY)
+    scene.cluster.join("a")
+    assert [post.kind for post in scene.cluster.posts].count(SEND) == 1
+    kept = scene.cluster["a"].disk.mail.values()
+    assert [mail.elsewhere for mail in kept] == [Elsewhere((IDS["b"],)), Elsewhere()]
+
+
+def test_what_became_mail_without_a_receipt_is_in_doubt_in_the_next_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.10, 6.13: it was posted to a session there, whose receipt did not come, and waits here now."""
+    scene = Scene(monkeypatch)
+    scene.write("m1", extra=AWAY)
+    assert shown(scene.bob) == ["m1"]
+    confirm(scene.cluster, scene.bob, "m1")
+    world = scene.cluster["a"]
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "read", partial(world.read, fails=True))  # it is not posted once more
+        scene.cluster.run(LIMITS.receipt_wait_ms)
+        assert [(mail.offers, mail.elsewhere) for mail in world.disk.mail.values()] == [(1, Elsewhere((IDS["b"],)))]
+        _crashes(scene, is_starting=True)
+    bob = scene.moves()
+    scene.cluster.join("a")
+    assert shown(bob) == []
+    assert _is_over(scene, bob)
+
+
+def test_where_it_was_passed_on_is_known_to_the_next_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.13: who passed it on has forgotten that, and who has it cannot be asked now."""
+    scene = Scene(monkeypatch, "abc")
+    scene.lost = {OUTCOME}
+    scene.write("m1", extra=AWAY)
+    scene.cluster.cut("a", leases_end=False)
+    scene.lost, scene.slow = set(), set()
+    there = scene.moves("c")
+    scene.cluster.run(LIMITS.receipt_wait_ms)
+    assert shown(there) == ["m1"]
+    confirm(scene.cluster, there, "m1")
+    bob = scene.moves()
+    scene.cluster.cut("c")
+    scene.cluster.join("a")
+    scene.cluster.run(LIMITS.look_ms)
+    assert [mail.elsewhere for mail in scene.cluster["a"].disk.mail.values()] == [Elsewhere((IDS["c"],))]
+    scene.cluster["b"].disk.operations.clear()
+    scene.cluster.crash("b", "renewed")
+    _crashes(scene)
+    bob = scene.moves()
+    scene.cluster.run(LIMITS.peer_absent_ms)
+    assert shown(bob) == []
+    scene.cluster.join("c")
+    scene.cluster.run(LIMITS.peer_absent_ms)
+    assert _is_over(scene, bob)
+
+
+def test_in_no_cluster_nothing_is_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.13: nobody can be asked any more."""
+    scene = Scene(monkeypatch)
+    _brought_to_b(scene)
+    world = scene.cluster["a"]
+    world.kwargs["cluster"] = ClusterState("off", "because")
+    world.crash()
+    bob = scene.moves()
+    assert shown(bob) == ["m1"]

@@ -194,18 +194,18 @@ def test_what_is_not_valid_any_more_is_not_posted_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("by", "more"),
-    [("c", {}), ("b", {"delivery_id": "another"}), ("b", {"attempt": "0.0", "kind": "failed"})],
+    ("by", "kind", "more"),
+    [("c", "delivered", {}), ("b", "delivered", {"delivery_id": "another"}), ("b", "failed", {"attempt": "0.0"})],
     ids=["another broker", "another message", "an attempt before"],
 )
-def test_an_outcome_counts_only_from_whom_it_was_sent_to(by: str, more: dict[str, Any]) -> None:
+def test_an_outcome_counts_only_from_whom_it_was_sent_to(by: str, kind: str, more: dict[str, Any]) -> None:
     """F127: forged, of another message, or late: nothing changes, and the true one is taken after it."""
     cluster = Cluster("abc")
     a, b = client(cluster, "a", "alice"), client(cluster, "b", "bob")
     b.got()
     a.message("bob", "m1", "once")
     cluster.run()
-    outcome(cluster, by, more.pop("kind", "delivered"), **more)
+    outcome(cluster, by, kind, **more)
     assert answers(a.got()) == [] and cluster["a"].disk.outbox
     confirm(cluster, b, "m1")
     assert only(answers(a.got()))["type"] == "delivered"

@@ -63,6 +63,8 @@ def test_a_record_comes_back_as_it_was(connection: sqlite3.Connection, row: Row)
         (MailRecord, letter(1), "is_ask", 2),
         (MailRecord, letter(1), "sender_info", "text"),
         (MailRecord, letter(1), "message_id", None),
+        (MailRecord, letter(1), "elsewhere", "no json"),
+        (MailRecord, letter(1), "elsewhere", '{"posted_to":"b"}'),
         (AddressRecord, AddressRecord(1, "n", "g", None, (), 1, 1), "groups", "no json"),
         (AddressRecord, AddressRecord(1, "n", "g", None, (), 1, 1), "groups", "[1]"),
         (AddressRecord, AddressRecord(1, "n", "g", None, (), 1, 1), "name", b"\xff"),

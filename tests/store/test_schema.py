@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 import pytest
 from msgspec.json import decode, encode
+from msgspec.structs import asdict, replace
 
-from intercom.core.records import InvocationRecord, MailRecord, SaveOperation
+from intercom.core.records import Elsewhere, InvocationRecord, MailRecord, SaveOperation
 from intercom.paths import Paths
 from intercom.store import schema
 from intercom.store.database import Store, StoreUnusable
-from intercom.store.history import read_records
-from tests.support.records import letter, operation
+from intercom.store.history import read_records, replay, write
+from tests.support.records import event, letter, operation
 
 RELEASED = schema.STEPS
 ADDITION = ("CREATE TABLE notes (id TEXT PRIMARY KEY)", "INSERT INTO notes SELECT message_id FROM operations")
@@ -163,13 +164,42 @@ def test_a_store_of_the_second_version_keeps_its_mail(monkeypatch: pytest.Monkey
         connection = sqlite3.connect(":memory:", isolation_level=None)
         schema.advance(connection, 0)
         mail = letter(1)
-        names = [name for name in MailRecord.__struct_fields__ if name not in ("assignment", "body", "kept")]
+        later = ("assignment", "body", "kept", "elsewhere")
+        names = [name for name in MailRecord.__struct_fields__ if name not in later]
         values = [getattr(mail, name) for name in names]
         marks = ", ".join("?" * len(names))
         connection.execute(f"INSERT INTO mail ({', '.join(names)}) VALUES ({marks})", values)
     schema.advance(connection, 2)
     assert schema.differences(connection, schema.version()) == []
     assert [record for _, record in read_records(connection, MailRecord)] == [mail]
+    connection.close()
+
+
+def test_of_the_mail_of_an_older_store_nobody_elsewhere_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 16 stores which other machines may have it (protocol 6.13); the journal of before tells no more."""
+    version = next(
+        place for place, step in enumerate(schema.STEPS) if any("ADD COLUMN elsewhere" in one for one in step)
+    )
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "STEPS", schema.STEPS[:version])
+        schema.advance(connection, 0)
+    mail = letter(1, offers=1)
+    members = {name: value for name, value in asdict(mail).items() if name != "elsewhere"}
+    marks = ", ".join("?" * len(members))
+    connection.execute(f"INSERT INTO mail ({', '.join(members)}) VALUES ({marks})", list(members.values()))
+    told = encode({**members, "sender_info": mail.sender_info}).decode()
+    add = "INSERT INTO journal VALUES (1, 5, 'mail:message-1', 'mail.queued', 'mail:1:queued', 1, ?, 0, '{}')"
+    connection.execute(add, (told,))
+    schema.advance(connection, version)
+    assert schema.differences(connection, schema.version()) == []
+    assert [record for _, record in read_records(connection, MailRecord)] == [mail]
+    offered = replace(mail, offers=2, elsewhere=Elsewhere(("b",)))
+    write(connection, [replace(event(2, offered, "mail.offered"), changed=("offers", "elsewhere"))], 1)
+    for again in (False, True):
+        if again:
+            replay(connection)
+        assert [record for _, record in read_records(connection, MailRecord)] == [offered]
     connection.close()
 
 

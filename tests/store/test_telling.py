@@ -13,13 +13,14 @@ from msgspec.structs import asdict, replace
 
 from intercom.core.invocation_records import InvocationRecord
 from intercom.core.journal import stream_of
-from intercom.core.records import DropHistory, Happened, MailRecord
+from intercom.core.records import DropHistory, Elsewhere, Happened, MailRecord
 from intercom.store import history, schema
 from intercom.store.telling import Partly, Telling
 from tests.support.records import NOW, event, letter
 
 FIRST = InvocationRecord(7, "inv", "run", "address:1", "t", "w", "f" * 64, 9, NOW, acted_as="s", asked_as="@w")
 STREAM = stream_of(FIRST)
+THERE = Elsewhere(("b",), ("c",))
 
 
 @pytest.fixture
@@ -156,13 +157,13 @@ def test_what_becomes_of_one_message_in_two_mailboxes_is_told_apart(connection: 
         event(2, second, "mail.queued"),
         of_mail(3, replace(first, offers=1), "mail.offered", ("offers",)),
         of_mail(4, replace(second, offers=1), "mail.offered", ("offers",)),
-        of_mail(5, replace(second, offers=2), "mail.offered", ("offers",)),
+        of_mail(5, replace(second, offers=2, elsewhere=THERE), "mail.offered", ("offers", "elsewhere")),
         of_mail(6, replace(first, offers=1), "mail.delivered", (), is_gone=True),
     ]
     history.write(connection, events[:4], 1)
     history.write(connection, events[4:], 1)
     (told,) = connection.execute("SELECT row FROM journal WHERE seq = 5").fetchone()
-    assert told == '{"number":9,"offers":2}'
+    assert told == '{"number":9,"offers":2,"elsewhere":{"posted_to":["b"],"left_for":["c"]}}'
     (told,) = connection.execute("SELECT row FROM journal WHERE seq = 6").fetchone()
     assert told == '{"number":7}'
     for after in range(6):

@@ -23,6 +23,7 @@ from intercom.core.records import (
     CommandRecord,
     DeliveryRecord,
     DiagnosisRecord,
+    Elsewhere,
     EventRecord,
     Happened,
     IdempotencyRecord,
@@ -165,6 +166,7 @@ mail = st.builds(
     notice=st.none() | st.binary(max_size=30),
     assignment=st.none() | texts,
     body=st.none() | counts,
+    elsewhere=st.none() | st.builds(Elsewhere, st.tuples(texts), st.just(()) | st.tuples(texts, texts)),
 )
 parked = st.builds(
     InboxRecord,

@@ -21,6 +21,10 @@ class Unusable(Exception):
     """Say why other machines cannot be reached: by something a person has to mend, or by the engine."""
 
 
+class NotNow(Unusable):
+    """Say that the engine can store nothing now, as when those that lead in it are lost: others are elected soon."""
+
+
 class Access(Struct, frozen=True):
     """Hold what opens the engine, and the key that the brokers share."""
 

@@ -7,26 +7,30 @@ import json
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from time import monotonic_ns
+from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
 from intercom.cluster.envelope import Envelope, Foreign, enclosed, unseal
-from intercom.cluster.nats.access import Unusable
+from intercom.cluster.nats.access import NotNow, Unusable
+from intercom.cluster.nats.direct import CAME
 from intercom.cluster.nats.engine import Engine
 from intercom.cluster.parts import HEADER, Odd, Parts, Whole
 from intercom.limits import (
-    CLUSTER_ANSWER_MS,
     CLUSTER_BATCH,
     CLUSTER_REDELIVERY_MS,
     CLUSTER_UNSETTLED,
+    CLUSTER_WISH_BEAT_MS,
     CLUSTER_WISH_MS,
 )
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
+_IS_KEPT = "100"
+_BEATS = 2
+"""Signs that a wish is kept, of which one must come."""
 _HAD_ITS_TIME = ("404", "408")
 _OTHER_LEADER = "Leadership Change"
 _ACK = b"+ACK"
@@ -72,14 +76,18 @@ class Consumer:
         self._arrivals = 0
         self._unsettled: dict[int, _Fetched] = {}
         self._settled: deque[str] = deque()
-        """Where the engine is told of what it may forget."""
-        self._parts = Parts()
+        """Where it is told that something may be forgotten."""
         self._wake = asyncio.Event()
 
     @property
     def name(self) -> str:
         """Return the name of the consumer in the engine."""
         return consumer_name(self._own)
+
+    def begin_anew(self) -> None:
+        """Forget what came on an earlier connection: it comes again."""
+        self._unsettled.clear()
+        self._settled.clear()
 
     async def prepare(self, engine: Engine) -> None:
         """Find, or make, the consumer of this broker: from then on what is for it is handed out."""
@@ -97,32 +105,39 @@ class Consumer:
 
     async def run(self, engine: Engine) -> None:
         """Fetch for the life of the connection; raise what makes that impossible."""
-        self._unsettled.clear()
-        self._parts = Parts()
         client = engine.client
+        parts = Parts()
         inbox = client.new_inbox()
         ask = f"$JS.API.CONSUMER.MSG.NEXT.{engine.stream}.{self.name}"
-        wish = json.dumps({"batch": CLUSTER_BATCH, "expires": CLUSTER_WISH_MS * 1_000_000}).encode()
+        wish = json.dumps(
+            {
+                "batch": CLUSTER_BATCH,
+                "expires": CLUSTER_WISH_MS * 1_000_000,
+                "idle_heartbeat": CLUSTER_WISH_BEAT_MS * 1_000_000,
+            }
+        ).encode()
         wishes = 0
         is_over = asyncio.Event()
         """Of the last wish."""
         left = 0
         """What is to come of it."""
+        heard = 0.0
         troubles: list[Exception] = []
         is_running = True
 
         async def came(message: Msg) -> None:
-            nonlocal left
+            nonlocal left, heard
             if not is_running:
                 return
+            heard = monotonic()
             try:
                 if message.headers and "Status" in message.headers:
-                    _check(message.headers)
-                    if message.subject == f"{inbox}.{wishes}":  # not of one that was taken for lost
+                    is_kept = _is_kept(message.headers)
+                    if not is_kept and message.subject == f"{inbox}.{wishes}":  # not of one that was taken for lost
                         left = 0
                 else:
                     left -= 1
-                    await self._take(engine, message)
+                    await self._take(engine, message, parts)
             except Exception as error:
                 troubles.append(error)
             if left <= 0 or troubles:
@@ -136,23 +151,52 @@ class Consumer:
                 left = CLUSTER_BATCH
                 is_over.clear()
                 await client.publish(ask, wish, reply=f"{inbox}.{wishes}")
-                with suppress(TimeoutError):  # the engine has forgotten the wish
-                    async with asyncio.timeout((CLUSTER_WISH_MS + CLUSTER_ANSWER_MS) / 1000):
-                        await is_over.wait()
+                heard = monotonic()
+                while not is_over.is_set():
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(CLUSTER_WISH_BEAT_MS / 1000):
+                            await is_over.wait()
+                    if monotonic() - heard >= _BEATS * CLUSTER_WISH_BEAT_MS / 1000:
+                        raise NotNow("the engine hands out nothing more, and does not say why")
             raise troubles[0]
         finally:
             is_running = False
 
-    async def _take(self, engine: Engine, message: Msg) -> None:
+    async def listen(self, engine: Engine) -> None:
+        """Take what other brokers give this one directly, for the life of the connection.
+
+        Raises what makes that impossible. What is given so is answered when it has come, and as what was fetched is:
+        once it is settled.
+        """
+        parts = Parts()
+        trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def came(message: Msg) -> None:
+            try:
+                if not trouble.done() and await self._take(engine, message, parts):
+                    await engine.client.publish(message.reply, CAME)
+            except Exception as error:
+                if not trouble.done():
+                    trouble.set_exception(error)
+
+        listening = await engine.client.subscribe(engine.direct_subject(self._own), cb=came)
         try:
-            found = self._whole(message)
+            await trouble
+        finally:
+            with suppress(Exception):  # the connection may have ended
+                await listening.unsubscribe()
+
+    async def _take(self, engine: Engine, message: Msg, parts: Parts) -> bool:
+        """Hand on what has come whole; tell whether it has."""
+        try:
+            found = _whole(message, parts)
             if found is None:
-                return
+                return False
             envelopes = enclosed(unseal(self._key, found.data, to_broker=self._own))
         except (Foreign, Odd) as why:
             self._foreign(str(why))
-            await message.ack()
-            return
+            self._forget(message.reply)
+            return False
         ahead_ms = await _ahead(engine) if any(each.until is not UNSET for each in envelopes) else None
         fetched = _Fetched(found.came_with, len(envelopes))
         for envelope in envelopes:
@@ -160,30 +204,34 @@ class Consumer:
             self._unsettled[self._arrivals] = fetched
             until = None if envelope.until is UNSET or ahead_ms is None else envelope.until - ahead_ms
             self._arrived(self._arrivals, envelope, until)
-
-    def _whole(self, message: Msg) -> Whole | None:
-        header = (message.headers or {}).get(HEADER)
-        if header is None:
-            return Whole(message.data, (message.reply,))
-        return self._parts.add(header, message.data, message.reply)
+        return True
 
     def settle(self, arrival: int) -> None:
-        """Let the engine forget something; what came on an earlier connection comes again."""
+        """Let whoever brought something forget it; what came on an earlier connection comes again."""
         fetched = self._unsettled.pop(arrival, None)
         if fetched is not None:
             fetched.left -= 1
             if not fetched.left:
-                self._settled.extend(fetched.replies)
-                self._wake.set()
+                self._forget(*fetched.replies)
+
+    def _forget(self, *replies: str) -> None:
+        self._settled.extend(replies)
+        self._wake.set()
 
     async def tell_settled(self, engine: Engine) -> None:
-        """Tell the engine of what was settled, for the life of the connection."""
-        self._settled.clear()
+        """Tell whoever brought it of what was settled, for the life of the connection."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._settled:
                 await engine.client.publish(self._settled.popleft(), _ACK)
+
+
+def _whole(message: Msg, parts: Parts) -> Whole | None:
+    header = (message.headers or {}).get(HEADER)
+    if header is None:
+        return Whole(message.data, (message.reply,))
+    return parts.add(header, message.data, message.reply)
 
 
 async def _ahead(engine: Engine) -> int | None:
@@ -196,8 +244,11 @@ async def _ahead(engine: Engine) -> int | None:
     return None if engine_ms is None else engine_ms + 1 - asked_ms  # both were rounded down
 
 
-def _check(headers: dict[str, str]) -> None:
-    """Raise ``Unusable`` unless the engine only says that a wish had its time."""
+def _is_kept(headers: dict[str, str]) -> bool:
+    """Tell whether the engine only says that it keeps a wish; raise ``Unusable`` unless that just had its time."""
+    if headers["Status"] == _IS_KEPT:
+        return True
     said = headers.get("Description", "")
     if headers["Status"] not in _HAD_ITS_TIME and said != _OTHER_LEADER:
         raise Unusable(f"the engine hands out nothing more: {said or 'the stream or the consumer is gone'}")
+    return False

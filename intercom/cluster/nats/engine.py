@@ -15,17 +15,18 @@ from typing import TYPE_CHECKING, Any, get_args
 from msgspec import DecodeError, Struct
 from msgspec.json import decode
 
-from intercom.cluster.nats.access import EXTRA, Access, Unusable
+from intercom.cluster.nats.access import EXTRA, Access, NotNow, Unusable
 from intercom.config import ClusterSettings
 from intercom.core.records import Shelf
 from intercom.limits import (
     CLUSTER_ANSWER_MS,
+    CLUSTER_BEAT_MS,
     CLUSTER_CLOSE_MS,
     CLUSTER_CONNECT_MS,
     CLUSTER_DUPLICATES_MS,
     CLUSTER_LEASE_MS,
     CLUSTER_MAIL_MS,
-    CLUSTER_PING_MS,
+    CLUSTER_NEXT_MS,
     CLUSTER_TARGET_MS,
 )
 
@@ -76,6 +77,15 @@ class Engine:
     def subject(self, broker_id: str) -> str:
         """Return where what is for a broker is published."""
         return f"{self.prefix}.mail.{broker_id}"
+
+    @property
+    def call_subject(self) -> str:
+        """Return where brokers say that they want what is for them directly."""
+        return f"{self.prefix}.direct"
+
+    def direct_subject(self, broker_id: str) -> str:
+        """Return where a broker takes what the engine cannot store just now."""
+        return f"{self.prefix}.direct.{broker_id}"
 
     def ping_subject(self, broker_id: str) -> str:
         """Return where a broker is asked for a sign of life."""
@@ -160,6 +170,10 @@ class Engine:
             return None
         return None if told is None else int(told.timestamp() * 1000)
 
+    async def put(self, what: str, key: str, value: bytes) -> None:
+        """Write a key of a bucket."""
+        await self.js.publish(f"$KV.{self.prefix}_{what}.{key}", value)
+
     async def put_if(self, what: str, key: str, value: bytes, revision: int) -> int | None:
         """Write a key of a bucket if this is its revision, 0: there is none; return the new one, None: it was not.
 
@@ -216,7 +230,7 @@ class Engine:
             filter_subject=f"$KV.{bucket}.>",
             deliver_policy=api.DeliverPolicy.LAST_PER_SUBJECT,
             ack_policy=api.AckPolicy.NONE,
-            idle_heartbeat=CLUSTER_PING_MS / 1000,
+            idle_heartbeat=CLUSTER_BEAT_MS / 1000,
             mem_storage=True,
             num_replicas=1,
         )
@@ -227,7 +241,7 @@ class Engine:
         number = 0
         while True:
             try:
-                message = await messages.next_msg(timeout=_BEATS * CLUSTER_PING_MS / 1000)
+                message = await messages.next_msg(timeout=_BEATS * CLUSTER_BEAT_MS / 1000)
             except TimeoutError:
                 raise Unusable(f"the engine tells nothing more of {bucket}") from None
             headers = message.headers or {}
@@ -269,30 +283,48 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except (ServiceUnavailableError, NoStreamResponseError) as error:
-        raise Unusable(
-            f"the engine cannot store anything now: {getattr(error, 'description', None) or error}"
-        ) from None
+        raise NotNow(f"the engine cannot store anything now: {getattr(error, 'description', None) or error}") from None
     except APIError as error:
         raise Unusable(f"the engine refuses what is needed: {error.description or error}") from None
     except (Error, OSError, TimeoutError) as error:
-        raise Unusable(f"the engine does not answer: {str(error) or type(error).__name__}") from None
+        raise NotNow(f"the engine does not answer: {str(error) or type(error).__name__}") from None
 
 
 async def connected(settings: ClusterSettings, access: Access, *, name: str) -> Engine:
     """Return a connection to the engine; raise ``Unusable`` with the reason when there is none to be had.
 
-    Every server is tried once, in any order, so that one that stands still costs no more than its own time.
+    Every server is tried once, in any order; the next one also while one does not answer, as it may stand still.
     """
     why: object = "no server is named"
-    for url in sample(settings.url, len(settings.url)):
-        found = await _connected_to(url, settings, access, name)
-        if isinstance(found, Engine):
-            return found
-        why = found
+    left = sample(settings.url, len(settings.url))
+    trying: set[asyncio.Task[Engine | Exception]] = set()
+    try:
+        while left or trying:
+            if left:
+                trying.add(asyncio.get_running_loop().create_task(_connected_to(left.pop(), settings, access, name)))
+            next_s = CLUSTER_NEXT_MS / 1000 if left else None
+            done, trying = await asyncio.wait(trying, timeout=next_s, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                found = task.result()
+                if isinstance(found, Engine):
+                    trying |= done - {task}
+                    return found
+                why = found
+    finally:
+        await _all_given_up(trying)
     told = str(why) or type(why).__name__
     if "authorization" in told.lower():
         told = f"{told}: {_shown(settings)}"
     raise Unusable(f"no server of {', '.join(settings.url)} can be used: {told}")
+
+
+async def _all_given_up(trying: set[asyncio.Task[Engine | Exception]]) -> None:
+    """End what is not needed any more, also what has come about meanwhile."""
+    for task in trying:
+        task.cancel()
+    for found in await asyncio.gather(*trying, return_exceptions=True):
+        if isinstance(found, Engine):
+            await found.close()
 
 
 def _shown(settings: ClusterSettings) -> str:
@@ -333,6 +365,9 @@ async def _connected_to(url: str, settings: ClusterSettings, access: Access, nam
         # its word for no is lost where the server ends the connection before that was read
         is_no = isinstance(why, ConnectionError) and client._server_info.get("auth_required", False)
         return PermissionError(f"authorization ended with {why}") if is_no else why
+    except asyncio.CancelledError:
+        await _closed(client)
+        raise
     engine = Engine(client, settings)
     if client.is_closed:
         engine.lost.set()

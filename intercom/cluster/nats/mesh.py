@@ -21,7 +21,7 @@ from msgspec import DecodeError
 from msgspec.json import decode, encode
 
 from intercom.cluster.envelope import Envelope, Foreign, seal, unseal, writer_of
-from intercom.cluster.nats.access import Access, Unusable, access_to
+from intercom.cluster.nats.access import Access, NotNow, Unusable, access_to
 from intercom.cluster.nats.consumer import Consumer
 from intercom.cluster.nats.engine import Engine, connected, refusals
 from intercom.cluster.nats.homekeys import HomeKeys
@@ -49,6 +49,7 @@ from intercom.core.records import (
     StoreIdentity,
 )
 from intercom.limits import (
+    CLUSTER_CALL_MS,
     CLUSTER_END_MS,
     CLUSTER_GONE_LOOK_MS,
     CLUSTER_LEASE_MS,
@@ -120,7 +121,7 @@ class Mesh:
         self._must_write = asyncio.Event()
         self._is_filled: set[str] = set()
         self._are_homes_known = asyncio.Event()
-        self._leased_at = 0
+        self._leased_at = -CLUSTER_LEASE_MS
         """When the lease was given away last that the engine has (ms, as time passes for others)."""
         self._foreign = 0
         """What came under another key, until nothing of that came for as long as a lease holds."""
@@ -132,6 +133,8 @@ class Mesh:
         self._consumer: Consumer | None = None
         self._early: list[Post] = []
         """What is to be brought away and came before the key was read."""
+        self._was_on = False
+        """In this process."""
         self._is_refused = False
         """The last connection ended because the engine stored nothing; it is not called on before it does."""
         self._engine: Engine | None = None
@@ -210,7 +213,7 @@ class Mesh:
                 except Exception as error:  # a bug here must not cost those on this machine anything
                     reason = f"an internal error: {error!r}"
                     self._log("cluster_error", level="error", reason=reason, traceback=traceback.format_exc())
-                if monotonic() - began > CLUSTER_PAUSE_MOST_MS / 1000:
+                if self._state.status == "on" or monotonic() - began > CLUSTER_PAUSE_MOST_MS / 1000:
                     pause_ms = CLUSTER_PAUSE_MS
                 self._set_state("unavailable", reason)
                 await asyncio.sleep(pause_ms / 1000)
@@ -226,20 +229,14 @@ class Mesh:
         engine = await connected(self._settings, access, name=f"intercom {self._lease.node}")
         self._engine = engine
         try:
-            await engine.prepare()
-            with refusals():
-                await self._consumer.prepare(engine)
-                await self._write_lease(engine)
-            self._unwritten.update(self._names)
-            self._unwritten_shared.update(self._shared)
-            with refusals():
-                await self._write_shared(engine)
+            self._consumer.begin_anew()
+            self._is_filled.clear()
+            self._are_homes_known.clear()
+            await self._prepare_or_stand_in(engine)
             self._must_write.set()
             self._mirror.begin_anew()
             self._left_behind.begin_anew()
             self._homes.begin_anew()
-            self._is_filled.clear()
-            self._are_homes_known.clear()
             return await self._first_to_end(
                 engine,
                 self._wait_for_loss(engine),
@@ -252,14 +249,74 @@ class Mesh:
                 self._homes.run(engine),
                 self._targets.run(engine),
                 self._answer_pings(engine),
+                self._hear_calls(engine),
                 self._take_out(engine),
                 self._pump.run(engine),
                 self._fetch(engine, self._consumer),
+                self._listen(engine, self._consumer),
                 self._consumer.tell_settled(engine),
             )
         finally:
             self._engine = None
             await engine.close()
+
+    async def _prepare_or_stand_in(self, engine: Engine) -> None:
+        """Make what is needed in the engine; for as long as that cannot be, stand in for it.
+
+        Whoever leads in the engine may be lost, and the next one is elected within seconds. For others this broker is
+        there meanwhile, as they are for it: letters go to them directly, by what this broker knew last of them. Not
+        while they are not told yet who is expected back here: that is known before the way is said to be on.
+        """
+        is_told = all(shelf != "restoring" for shelf, _ in self._unwritten_shared)
+        may_stand_in = self._was_on and self._is_leased() and is_told
+        preparing = asyncio.get_running_loop().create_task(self._prepare(engine))
+        helping: list[asyncio.Task[None]] = []
+        try:
+            if may_stand_in:
+                done, _ = await asyncio.wait({preparing}, timeout=CLUSTER_PAUSE_MS / 1000)
+                if not done:
+                    assert self._pump is not None and self._consumer is not None
+                    helps = (
+                        self._pump.run(engine, stores=False),
+                        self._consumer.listen(engine),
+                        self._consumer.tell_settled(engine),
+                        self._call(engine),
+                        self._hear_calls(engine),
+                        self._keep_lease(engine),
+                        self._wait_for_loss(engine),
+                    )
+                    helping = [asyncio.get_running_loop().create_task(each) for each in helps]
+                    self._set_state("on", "the engine stores nothing just now, letters go to other brokers directly")
+                    done, _ = await asyncio.wait({preparing, *helping}, return_when=asyncio.FIRST_COMPLETED)
+                    if preparing not in done:
+                        with refusals():
+                            for task in done:
+                                await task
+                        raise Unusable("the connection to the engine was lost")
+            await preparing
+        finally:
+            await _end_all([preparing, *helping])
+            for task in (preparing, *helping):
+                _noticed(task)
+
+    async def _prepare(self, engine: Engine) -> None:
+        """Make what is needed in the engine, and write what others have to know before the way is said to be on."""
+        assert self._consumer is not None
+        while True:
+            try:
+                await engine.prepare()
+                with refusals():
+                    await self._consumer.prepare(engine)
+                    await self._write_lease(engine)
+                self._unwritten.update(self._names)
+                self._unwritten_shared.update(self._shared)
+                with refusals():
+                    await self._write_shared(engine)
+                return
+            except NotNow:
+                if not self._is_leased():
+                    raise
+                await asyncio.sleep(CLUSTER_PAUSE_MS / 1000)
 
     def _begin(self, access: Access) -> None:
         """Take the key, when it is read for the first time or has changed."""
@@ -298,6 +355,11 @@ class Mesh:
         await self._are_homes_known.wait()
         await consumer.run(engine)
 
+    async def _listen(self, engine: Engine, consumer: Consumer) -> None:
+        """Take what is brought directly, from the same moment on."""
+        await self._are_homes_known.wait()
+        await consumer.listen(engine)
+
     async def _wait_for_loss(self, engine: Engine) -> None:
         await engine.lost.wait()
 
@@ -318,16 +380,26 @@ class Mesh:
 
     async def _write_lease(self, engine: Engine) -> None:
         now = _passed_ms()
-        await engine.leases.put(self._own, self._sealed("lease", self._lease))
+        await engine.put("brokers", self._own, self._sealed("lease", self._lease))
         self._leased_at = now
+
+    async def _keep_lease(self, engine: Engine) -> None:
+        """Renew the lease while not all can be prepared: whoever leads there may be elected before others are."""
+        while True:
+            with suppress(Unusable), refusals():
+                await self._write_lease(engine)
+            await asyncio.sleep(CLUSTER_LOOK_MS / 1000)
 
     def _require_lease(self) -> None:
         """Raise ``Unusable`` once others may have taken this broker for away, and its addresses to other machines.
 
         What is on its way on this connection may be older than what is to be heard of that: the next one begins anew.
         """
-        if _passed_ms() - self._leased_at >= CLUSTER_LEASE_MS:
+        if not self._is_leased():
             raise Unusable("this machine, or the broker, stood still for longer than its lease holds")
+
+    def _is_leased(self) -> bool:
+        return _passed_ms() - self._leased_at < CLUSTER_LEASE_MS
 
     async def _write_names(self, engine: Engine) -> None:
         while True:
@@ -376,6 +448,25 @@ class Mesh:
         pings = await engine.client.subscribe(engine.ping_subject(self._own))
         async for ping in pings.messages:
             await ping.respond(self._sealed("pong", self._lease))
+
+    async def _call(self, engine: Engine) -> None:
+        """Ask the others to give directly what is for this broker, as the engine may store it and hand nothing out."""
+        while True:
+            await engine.client.publish(engine.call_subject, self._sealed("call", self._own))
+            await asyncio.sleep(CLUSTER_CALL_MS / 1000)
+
+    async def _hear_calls(self, engine: Engine) -> None:
+        calls = await engine.client.subscribe(engine.call_subject)
+        try:
+            async for call in calls.messages:
+                with suppress(Foreign):
+                    caller = unseal(self._key, call.data).from_broker
+                    if self._pump is not None and caller != self._own:
+                        self._mirror.is_there(caller, _now())
+                        self._pump.call(caller)
+        finally:
+            with suppress(Exception):  # the connection may have ended
+                await calls.unsubscribe()
 
     async def _take_out(self, engine: Engine) -> None:
         """Take out what brokers have left that have been away for long, for the life of the connection."""
@@ -490,6 +581,7 @@ class Mesh:
         is_refused = self._is_refused and self._pump is not None and len(self._pump) > 0
         if self._is_filled == {"leases", "sessions", "addresses", *_SHELVES} and not is_refused:
             self._is_refused = False
+            self._was_on = True
             self._tell_of_peers()
             self._set_state("on", "")
 

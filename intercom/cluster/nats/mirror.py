@@ -68,6 +68,11 @@ class Mirror:
         else:
             peer.lease, peer.seen = lease, now
 
+    def is_there(self, broker_id: str, now: int) -> None:
+        """Take note of another sign of life of a broker that holds a lease; ``now`` is monotonic, ms."""
+        if broker_id in self._peers:
+            self._peers[broker_id].seen = now
+
     def lease_ended(self, broker_id: str, *, said_goodbye: bool = True) -> None:
         """Take note that a broker gave its lease back, or that it did not renew that for too long."""
         if self._peers.pop(broker_id, None) is not None:

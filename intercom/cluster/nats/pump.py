@@ -1,7 +1,8 @@
 """Bring to the engine what is for other brokers, in order, and again until it says that it has stored it.
 
 What was given to a connection that ended is given to the next one first: the engine tells copies by their id, and
-so does the broker it is for.
+so does the broker it is for. That is why what the engine does not answer, or cannot store just now, may be given to
+that broker directly as well: whoever says first that it has it, has it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING
@@ -18,16 +21,26 @@ from msgspec.json import decode
 
 from intercom.cluster.envelope import SEVERAL, Enclosed, enclose, seal
 from intercom.cluster.nats.access import Unusable
+from intercom.cluster.nats.direct import CAME, Bring, Direct
 from intercom.cluster.nats.engine import Engine
 from intercom.cluster.parts import HEADER, cut, header_of
 from intercom.core.records import Post
-from intercom.limits import CLUSTER_ANSWER_MS, CLUSTER_IN_FLIGHT, CLUSTER_LETTERS, CLUSTER_LETTERS_BYTES
+from intercom.limits import (
+    CLUSTER_ANSWER_MS,
+    CLUSTER_DIRECT_AGAIN_MS,
+    CLUSTER_DIRECT_MS,
+    CLUSTER_IN_FLIGHT,
+    CLUSTER_LETTERS,
+    CLUSTER_LETTERS_BYTES,
+)
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
 _MESSAGE_ID = "Nats-Msg-Id"
 _ANSWER_S = CLUSTER_ANSWER_MS / 1000
+_DIRECT_S = CLUSTER_DIRECT_MS / 1000
+_DIRECT_AGAIN_S = CLUSTER_DIRECT_AGAIN_MS / 1000
 
 
 class _Refusal(Struct):
@@ -62,6 +75,7 @@ class Pump:
         """What was given away together, with when, in order; by the number of the first."""
         self._unanswered: dict[int, int] = {}
         """How many parts of what is in flight the engine is not known to have stored."""
+        self._direct = Direct()
         self._wake = asyncio.Event()
         self._refused: str | None = None
 
@@ -73,43 +87,74 @@ class Pump:
         self._waiting.append(post)
         self._wake.set()
 
+    def call(self, peer: str) -> None:
+        """Take note that a broker wants what is for it directly: the engine hands it out nothing just now."""
+        self._direct.call(peer)
+
     def waiting(self) -> list[Post]:
         """Return what the engine is not known to have stored, in order."""
         return [*(post for posts, _ in self._in_flight.values() for post in posts), *self._waiting]
 
-    async def run(self, engine: Engine) -> None:
-        """Use this connection until something cannot be stored; raise ``NotStored`` then."""
+    async def run(self, engine: Engine, *, stores: bool = True) -> None:
+        """Use this connection until something cannot be stored; raise ``NotStored`` then.
+
+        Where the engine ``stores`` nothing just now, all goes directly.
+        """
         self._waiting = deque(self.waiting())
         self._in_flight.clear()
         self._unanswered.clear()
         self._refused = None
+        self._direct.is_silent = not stores
         inbox: str = engine.client.new_inbox()
+        bring = partial(self._give, engine, inbox)
         # One subscription takes all answers: a request for each would cost a task and a timer each.
-        await engine.client.subscribe(f"{inbox}.*", cb=self._answered)
-        watching = asyncio.get_running_loop().create_task(self._watch_answers())
+        answers = await engine.client.subscribe(f"{inbox}.*", cb=self._answered)
+        words = await engine.client.subscribe(f"{inbox}.direct.*.*", cb=partial(self._told, bring))
+        await self._direct.give_all((), bring)
+        watching = asyncio.get_running_loop().create_task(self._watch_answers(bring, stores=stores))
         try:
             while self._refused is None:
                 while self._waiting and len(self._in_flight) < CLUSTER_IN_FLIGHT:
                     posts = self._next()
                     number = posts[0].number
                     self._in_flight[number] = (posts, monotonic())
-                    await self._publish(engine, posts, f"{inbox}.{number}")
+                    if stores:
+                        await self._publish(engine, posts, f"{inbox}.{number}")
+                    if self._direct.goes_to(posts[0].peer):
+                        await self._direct.give(posts, bring)
                 self._wake.clear()
                 await self._wake.wait()
             raise NotStored(f"the engine did not store what was sent: {self._refused}")
         finally:
             watching.cancel()
+            for heard in (answers, words):
+                with suppress(Exception):  # the connection may have ended
+                    await heard.unsubscribe()
 
-    async def _watch_answers(self) -> None:
-        """Let it end when what was given away first has no answer in time."""
+    async def _watch_answers(self, bring: Bring, *, stores: bool) -> None:
+        """Give directly what has had no answer for a while; end it all when what was given first has none in time."""
+        direct = self._direct
         while True:
-            oldest = next(iter(self._in_flight.values()), None)
-            left = _ANSWER_S if oldest is None else oldest[1] + _ANSWER_S - monotonic()
-            if left <= 0:
+            waited = self._waited()
+            pause = _DIRECT_AGAIN_S if direct.is_needed() else _DIRECT_S - waited
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(pause, _ANSWER_S - waited) if stores else pause):
+                    await direct.wanted.wait()
+            direct.wanted.clear()
+            waited = self._waited()
+            if stores and waited >= _ANSWER_S:
                 break
-            await asyncio.sleep(left)
-        self._refused = "it does not answer"
-        self._wake.set()
+            direct.is_silent |= waited >= _DIRECT_S
+            if direct.is_needed():
+                await direct.give_all([posts for posts, _ in self._in_flight.values()], bring)
+        self._refuse("it does not answer")
+
+    def _waited(self) -> float:
+        """Return since when what was given first has no answer (s)."""
+        oldest = next(iter(self._in_flight.values()), None)
+        return 0.0 if oldest is None else monotonic() - oldest[1]
+
+    # --- away -------------------------------------------------------------------------------------------
 
     def _next(self) -> list[Post]:
         """Return what goes away next: all that waits for one broker, as far as it goes into one envelope."""
@@ -129,16 +174,25 @@ class Pump:
         self._waiting.extendleft(reversed(others))
         return posts
 
+    async def _give(self, engine: Engine, inbox: str, posts: list[Post]) -> None:
+        peer = posts[0].peer
+        reply = f"{inbox}.direct.{peer}.{posts[0].number}"
+        await self._bring(engine, engine.direct_subject(peer), posts, self._sealed(posts, {}), reply)
+
     async def _publish(self, engine: Engine, posts: list[Post], reply: str) -> None:
+        data = self._sealed(posts, await _ends(engine, posts))
+        self._unanswered[posts[0].number] = len(cut(data))
+        await self._bring(engine, engine.subject(posts[0].peer), posts, data, reply)
+
+    def _sealed(self, posts: list[Post], ends: dict[int, int]) -> bytes:
         first = posts[0]
         kind, delivery_id, body = first.kind, first.delivery_id, first.body
-        ends = await _ends(engine, posts)
         if len(posts) > 1:
             kind, delivery_id = SEVERAL, ""
             body = enclose(
                 Enclosed(post.kind, post.delivery_id, Raw(post.body), ends.get(post.number)) for post in posts
             )
-        data = seal(
+        return seal(
             self._key,
             kind,
             body,
@@ -148,40 +202,67 @@ class Pump:
             delivery_id=delivery_id,
             until=ends.get(first.number) if len(posts) == 1 else None,
         )
+
+    async def _bring(self, engine: Engine, subject: str, posts: list[Post], data: bytes, reply: str) -> None:
         ids = "\n".join(f"{post.delivery_id}.{post.kind}.{post.attempt}" for post in posts)
         name = f"{self._own}.{ids if len(posts) == 1 else sha256(ids.encode()).hexdigest()}"
         parts = cut(data)
-        self._unanswered[posts[0].number] = len(parts)
         for number, part in enumerate(parts):
             headers = {_MESSAGE_ID: name if len(parts) == 1 else f"{name}.{number}"}
             if len(parts) > 1:
                 headers[HEADER] = header_of(number, len(parts), sha256(data).hexdigest())
-            await engine.client.publish(engine.subject(first.peer), part, reply=reply, headers=headers)
+            await engine.client.publish(subject, part, reply=reply, headers=headers)
+
+    # --- answers ----------------------------------------------------------------------------------------
 
     async def _answered(self, message: Msg) -> None:
         number = int(message.subject.rpartition(".")[2])
-        if number not in self._in_flight:
-            return  # of a connection before this one
-        if message.headers and "Status" in message.headers:
-            self._refused = "nobody stores it: the stream is gone"
-        else:
-            try:
-                answer = decode(message.data, type=_Answer)
-            except DecodeError as error:
-                self._refused = f"its answer cannot be read: {error}"
-            else:
-                if answer.error is None:
-                    self._unanswered[number] -= 1
-                    if self._unanswered[number]:
-                        return
-                    del self._unanswered[number]
-                    posts, _ = self._in_flight.pop(number)
-                    for post in posts:
-                        self._posted(post)
-                    if self._waiting:
-                        self._wake.set()
-                    return
-                self._refused = answer.error.description
+        if not (message.headers and "Status" in message.headers):
+            self._take_answer(number, message.data)
+        elif number in self._in_flight:
+            self._refuse("nobody stores it: the stream is gone")
+
+    async def _told(self, bring: Bring, message: Msg) -> None:
+        """Take the word of a broker; the engine answers in its place when it is not there."""
+        if not (message.headers and "Status" in message.headers):
+            peer, number = message.subject.split(".")[-2:]
+            if message.data != CAME:
+                self._had(int(number))
+            await self._direct.came(peer, int(number), bring)
+
+    def _had(self, number: int) -> None:
+        """Take note that the broker it is for has something."""
+        self._direct.had(number)
+        if number in self._in_flight:
+            self._over(number)
+
+    def _take_answer(self, number: int, data: bytes) -> None:
+        try:
+            answer = decode(data, type=_Answer)
+        except DecodeError as error:
+            self._refuse(f"its answer cannot be read: {error}")
+            return
+        if answer.error is not None:
+            if number in self._in_flight:  # what its broker has does not need the engine any more
+                self._refuse(answer.error.description)
+            return
+        self._direct.is_silent = False
+        if number in self._in_flight:
+            self._unanswered[number] -= 1
+            if not self._unanswered[number]:
+                self._direct.stored(self._over(number))
+
+    def _over(self, number: int) -> list[Post]:
+        self._unanswered.pop(number, None)
+        posts, _ = self._in_flight.pop(number)
+        for post in posts:
+            self._posted(post)
+        if self._waiting:
+            self._wake.set()
+        return posts
+
+    def _refuse(self, why: str) -> None:
+        self._refused = why
         self._wake.set()
 
 

@@ -12,8 +12,10 @@ from msgspec import Raw
 
 from intercom.cluster.envelope import SEVERAL, Enclosed, Envelope, enclose, seal
 from intercom.cluster.nats import consumer as consuming
-from intercom.cluster.nats.access import Unusable
-from intercom.cluster.nats.consumer import Consumer, _check
+from intercom.cluster.nats.access import NotNow, Unusable
+from intercom.cluster.nats.consumer import Consumer, _is_kept
+from intercom.cluster.nats.direct import CAME
+from intercom.cluster.parts import Parts
 
 KEY = bytes(32)
 
@@ -27,10 +29,6 @@ class Message:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.acks = 0
-
-    async def ack(self) -> None:
-        self.acks += 1
 
 
 class Clock:
@@ -52,7 +50,7 @@ def took(engine: Any, data: bytes) -> list[int | None]:
     async def play() -> None:
         consumer = Consumer(KEY, "b", lambda number, envelope, until: told.append(until), lambda why: None)
         message: Any = Message(data)
-        await consumer._take(engine, message)
+        await consumer._take(engine, message, Parts())
 
     asyncio.run(play())
     return told
@@ -68,13 +66,13 @@ def test_an_envelope_is_let_go_of_when_all_its_letters_are_settled() -> None:
         consumer = Consumer(KEY, "b", lambda number, envelope, _: arrived.append((number, envelope)), lambda why: None)
         body = enclose(Enclosed("send", f"d{number}", Raw(b"1")) for number in range(3))
         message: Any = Message(seal(KEY, SEVERAL, body, from_broker="a", epoch=1, to_broker="b"))
-        await consumer._take(engine, message)
+        await consumer._take(engine, message, Parts())
         assert [envelope.delivery_id for _, envelope in arrived] == ["d0", "d1", "d2"]
         for number, _ in (*arrived[1:], *arrived[1:]):
             consumer.settle(number)
         assert not consumer._settled
         consumer.settle(arrived[0][0])
-        assert list(consumer._settled) == ["reply-to"] and message.acks == 0
+        assert list(consumer._settled) == ["reply-to"]
 
     asyncio.run(play())
 
@@ -88,8 +86,8 @@ def test_letters_that_cannot_be_read_are_let_go_of_and_told(body: bytes) -> None
     async def play() -> None:
         consumer = Consumer(KEY, "b", lambda number, envelope, until: None, told.append)
         message: Any = Message(seal(KEY, SEVERAL, body, from_broker="a", epoch=1, to_broker="b"))
-        await consumer._take(engine, message)
-        assert message.acks == 1 and "cannot be read" in told[0]
+        await consumer._take(engine, message, Parts())
+        assert list(consumer._settled) == ["reply-to"] and "cannot be read" in told[0]
 
     asyncio.run(play())
 
@@ -144,8 +142,7 @@ def consumed(told: Callable[[str], None], play: Callable[[Handing, asyncio.Task[
 def test_there_is_a_wish_at_the_engine_at_all_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is handed out is taken in its order, and nothing any more after the end."""
     monkeypatch.setattr(consuming, "CLUSTER_BATCH", 3)
-    monkeypatch.setattr(consuming, "CLUSTER_WISH_MS", 50)
-    monkeypatch.setattr(consuming, "CLUSTER_ANSWER_MS", 0)
+    monkeypatch.setattr(consuming, "CLUSTER_WISH_BEAT_MS", 600_000)
     told: list[str] = []
 
     async def play(engine: Handing, running: asyncio.Task[None]) -> None:
@@ -156,18 +153,30 @@ def test_there_is_a_wish_at_the_engine_at_all_times(monkeypatch: pytest.MonkeyPa
         await engine.hand(letter(3))
         await engine.hand(said(2, Status="408", Description="Request Timeout"))
         assert await asyncio.wait_for(engine.wishes.get(), 10) == "inbox.3"
-        assert await asyncio.wait_for(engine.wishes.get(), 10) == "inbox.4"  # what became of the third nobody said
-        monkeypatch.setattr(consuming, "CLUSTER_WISH_MS", 60_000)
-        assert await asyncio.wait_for(engine.wishes.get(), 10) == "inbox.5"
+        await engine.hand(said(2, Status="408", Description="Request Timeout"))  # over for the second time
+        await engine.hand(said(3, Status="100", Description="Idle Heartbeat"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert engine.wishes.empty()
         await engine.hand(said(3, Status="408", Description="Request Timeout"))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert engine.wishes.empty()  # it is over for the second time
-        await engine.hand(said(5, Status="408", Description="Request Timeout"))
-        assert await asyncio.wait_for(engine.wishes.get(), 10) == "inbox.6"
+        assert await asyncio.wait_for(engine.wishes.get(), 10) == "inbox.4"
 
     consumed(told.append, play)
     assert told == ["d0", "d1", "d2", "d3"]
+
+
+def test_a_wish_of_which_nothing_is_heard_is_lost_with_whoever_kept_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Section 5, a server that handed out is killed or stands still: nobody waits for what it does not hand out."""
+    monkeypatch.setattr(consuming, "CLUSTER_WISH_BEAT_MS", 40)
+
+    async def play(engine: Handing, running: asyncio.Task[None]) -> None:
+        for _ in range(4):
+            await asyncio.wait({running}, timeout=0.02)
+            await engine.hand(said(1, Status="100", Description="Idle Heartbeat"))
+        with pytest.raises(NotNow, match="hands out nothing more"):
+            await asyncio.wait_for(running, 10)
+
+    consumed(lambda delivery_id: None, play)
 
 
 def test_what_makes_it_impossible_to_go_on_ends_the_connection() -> None:
@@ -192,8 +201,9 @@ def test_what_makes_it_impossible_to_go_on_ends_the_connection() -> None:
 
 @pytest.mark.parametrize("status", ["404", "408"])
 def test_a_wish_that_had_its_time_is_made_again(status: str) -> None:
-    _check({"Status": status, "Description": "Request Timeout"})
-    _check({"Status": "409", "Description": "Leadership Change"})
+    assert not _is_kept({"Status": status, "Description": "Request Timeout"})
+    assert not _is_kept({"Status": "409", "Description": "Leadership Change"})
+    assert _is_kept({"Status": "100", "Description": "Idle Heartbeat"})
 
 
 @pytest.mark.parametrize(
@@ -203,7 +213,7 @@ def test_a_wish_that_had_its_time_is_made_again(status: str) -> None:
 def test_a_stream_or_consumer_that_is_gone_ends_the_connection(headers: dict[str, str], said: str) -> None:
     """Section 5: stream deleted by an operator: unavailable with that reason, not asked for in a loop."""
     with pytest.raises(Unusable, match=said):
-        _check(headers)
+        _is_kept(headers)
 
 
 def test_how_long_a_letter_lay_in_the_engine_is_told_by_the_clock_of_that() -> None:
@@ -228,3 +238,92 @@ def test_what_is_not_limited_asks_the_engine_for_no_time() -> None:
     engine = Clock(5_000_000)
     assert took(engine, seal(KEY, "send", b"1", from_broker="a", epoch=1, to_broker="b")) == [None]
     assert engine.asked == 0
+
+
+class Listening(Handing):
+    """Be an engine where others give something directly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.subjects: list[str] = []
+        self.told: list[tuple[str, bytes]] = []
+        self.is_over = False
+
+    def direct_subject(self, broker_id: str) -> str:
+        return f"direct.{broker_id}"
+
+    async def subscribe(self, subject: str, cb: Callable[[Any], Awaitable[None]]) -> Any:
+        self.subjects.append(subject)
+        await super().subscribe(subject, cb)
+        return self
+
+    async def unsubscribe(self) -> None:
+        self.is_over = True
+
+    async def publish(self, subject: str, data: bytes, reply: str = "") -> None:
+        self.told.append((subject, data))
+
+
+def test_what_is_given_directly_is_answered_once_it_is_settled_and_not_what_is_foreign() -> None:
+    """Section 3: taken only after our own commit; section 5: nothing is lost while the engine has nobody to decide."""
+    arrived: list[tuple[int, str]] = []
+    foreign: list[str] = []
+
+    async def play() -> None:
+        engine: Any = Listening()
+        consumer = Consumer(KEY, "b", lambda number, it, _: arrived.append((number, it.delivery_id)), foreign.append)
+        running = asyncio.create_task(consumer.listen(engine))
+        await asyncio.sleep(0)
+        assert engine.subjects == ["direct.b"]
+        foreign_one = letter(9)
+        foreign_one.data = foreign_one.data.replace(b"d9", b"d8")
+        await engine.hand(foreign_one)
+        assert not engine.told and len(foreign) == 1 and list(consumer._settled) == ["reply-to"]
+        consumer._settled.clear()
+        await engine.hand(letter(1))
+        assert arrived == [(1, "d1")] and not consumer._settled
+        assert engine.told == [("reply-to", CAME)]
+        consumer.settle(1)
+        assert list(consumer._settled) == ["reply-to"]
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        assert engine.is_over
+
+    asyncio.run(play())
+
+
+def test_who_may_take_nothing_more_ends_the_connection_and_takes_nothing_behind_it() -> None:
+    told: list[str] = []
+
+    def refuse(number: int, envelope: Envelope, until: int | None) -> None:
+        told.append(envelope.delivery_id)
+        raise Unusable("stood still")
+
+    async def play() -> None:
+        engine: Any = Listening()
+        consumer = Consumer(KEY, "b", refuse, lambda why: None)
+        running = asyncio.create_task(consumer.listen(engine))
+        await asyncio.sleep(0)
+        await engine.hand(letter(1))
+        await engine.hand(letter(2))
+        with pytest.raises(Unusable, match="stood still"):
+            await asyncio.wait_for(running, 10)
+        assert engine.is_over
+
+    asyncio.run(play())
+    assert told == ["d1"]
+
+
+def test_a_new_connection_begins_with_nothing_of_the_one_before() -> None:
+    """What was not settled comes again; the word that something was settled belongs to the connection it came on."""
+
+    async def play() -> None:
+        consumer = Consumer(KEY, "b", lambda number, envelope, until: None, lambda why: None)
+        for number in (1, 2):
+            await consumer._take(Clock(), letter(number), Parts())  # type: ignore[arg-type]
+        consumer.settle(1)
+        consumer.begin_anew()
+        consumer.settle(2)
+        assert not consumer._settled
+
+    asyncio.run(play())

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from intercom.cluster.nats import engine as connecting
 from intercom.cluster.nats.access import Access, Unusable
 from intercom.cluster.nats.engine import connected
 from intercom.config import ClusterSettings
@@ -49,3 +50,42 @@ def test_a_server_that_asks_who_this_is_and_resets_does_not_take_the_token(tmp_p
 def test_a_server_that_takes_anybody_and_resets_has_another_reason() -> None:
     told = refusal_by({})
     assert "token" not in told and "reset" in told.lower(), told
+
+
+def test_a_server_that_stands_still_does_not_keep_from_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Section 5, a server stopped: whoever was connected to it goes to another one, also where it is tried first."""
+    monkeypatch.setattr(connecting, "CLUSTER_CONNECT_MS", 600_000)
+    monkeypatch.setattr(connecting, "CLUSTER_NEXT_MS", 20)
+    monkeypatch.setattr(connecting, "sample", lambda urls, count: list(urls))  # the last one is tried first
+    ended: asyncio.Queue[str] = asyncio.Queue()
+
+    async def lets_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"server_id":"n","max_payload":1024,"proto":1}\r\n')
+        while line := await reader.readline():
+            if line.startswith(b"PING"):
+                writer.write(b"PONG\r\n")
+        await ends(writer, "lively")
+
+    async def says_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        await ends(writer, "still")
+
+    async def ends(writer: asyncio.StreamWriter, which: str) -> None:
+        writer.close()
+        await writer.wait_closed()
+        ended.put_nowait(which)
+
+    async def connect() -> None:
+        async with (
+            await asyncio.start_server(lets_in, "127.0.0.1", 0) as lively,
+            await asyncio.start_server(says_nothing, "127.0.0.1", 0) as still,
+        ):
+            urls = [f"nats://127.0.0.1:{each.sockets[0].getsockname()[1]}" for each in (lively, still)]
+            settings = ClusterSettings(url=urls, key_file="key")
+            options = {"allow_reconnect": False, "max_reconnect_attempts": 1, "connect_timeout": 600}
+            engine = await asyncio.wait_for(connected(settings, Access(bytes(32), options), name="near"), 10)
+            assert await asyncio.wait_for(ended.get(), 10) == "still"
+            await engine.close()
+            assert await asyncio.wait_for(ended.get(), 10) == "lively"
+
+    asyncio.run(connect())

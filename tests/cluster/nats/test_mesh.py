@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from nats.errors import ConnectionClosedError
 
 from intercom.cluster.nats import leftbehind, mesh
+from intercom.cluster.nats.access import NotNow
 from intercom.cluster.nats.consumer import Consumer
 from intercom.cluster.nats.engine import Engine
 from intercom.cluster.nats.homekeys import HomeKeys
@@ -538,3 +540,141 @@ def test_what_is_wrong_is_said_and_once_it_is_mended_all_goes_on(
     server.start()
     a.is_on()
     a.until(lambda fact: fact == Posted(2))
+
+
+# --- while the engine has nobody to decide ---------------------------------------------------------------
+
+
+class Leaderless:
+    """Let those that lead in the engine be lost for brokers with these ids, until ``elects``."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *broker_ids: str) -> None:
+        self._patch = patch
+        self.lost = set(broker_ids)
+        prepare = Engine.prepare
+
+        async def prepared(engine: Engine) -> None:
+            if engine.client.options["name"] in {f"intercom {each}" for each in self.lost}:
+                raise NotNow("nobody leads")
+            await prepare(engine)
+
+        patch.setattr("intercom.cluster.nats.mesh.CLUSTER_PAUSE_MS", 20)
+        patch.setattr("intercom.cluster.nats.mesh.CLUSTER_LOOK_MS", 20)
+        patch.setattr(Engine, "prepare", prepared)
+
+    def begin(self, *sides: Side) -> None:
+        """Let the connections of these end, as when a server is killed, and wait until they stand in for the engine."""
+        for each in sides:
+            assert each.mesh._engine is not None
+            each.mesh._is_refused = True  # as where the engine said that nobody stores it
+            each.mesh._engine.lost.set()
+        for each in sides:
+            each.until(lambda fact: isinstance(fact, ClusterState) and fact.status == "on" and bool(fact.reason))
+
+    def elects(self) -> None:
+        self.lost.clear()
+
+
+def crosses(near: Side, far: Side, number: int) -> None:
+    """Let a letter cross, and be settled; what came before may come again."""
+    near.mesh.submit(Post(number, far.mesh._own, "send", f"d{number}", "1", b"%d" % number))
+    last = 0
+    while last < number:
+        fact = far.until(lambda fact: isinstance(fact, Arrived))
+        assert isinstance(fact, Arrived)
+        last = int(fact.body)
+        far.mesh.submit(Settle(fact.arrival))
+    assert last == number
+    near.until(lambda fact: fact == Posted(number))
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_letters_go_on_while_the_engine_has_nobody_to_decide(
+    side: Callable[..., Side], server: NatsServer, monkeypatch: pytest.MonkeyPatch, both: bool
+) -> None:
+    """Section 5, a server killed: sends go on; behind the election all is as before, and nobody was taken for away."""
+    a, b = side(server, "a", prefix=f"led{both}"), side(server, "b", prefix=f"led{both}")
+    a.is_on(), b.is_on()
+    a.until(sees("b")), b.until(sees("a"))
+    crosses(a, b, 1)
+    leaderless = Leaderless(monkeypatch, *("ab" if both else "a"))
+    leaderless.begin(*((a, b) if both else (a,)))
+    crosses(a, b, 2)
+    crosses(b, a, 3)
+    assert "directly" in a.mesh._state.reason  # status goes on to say so
+    leaderless.elects()
+    for each in (a, b) if both else (a,):
+        each.until(lambda fact: fact == ClusterState("on", "", "nats", f"led{both}", 0))
+    crosses(a, b, 4)
+    crosses(b, a, 5)
+    assert not any(isinstance(fact, PeerLost) for fact in [*a.facts, *b.facts])
+
+
+def test_who_is_handed_out_nothing_is_given_directly_what_the_engine_stored(
+    side: Callable[..., Side], server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Section 5: who stores may be there while who hands out is lost; it comes before the election, in order."""
+    a, b = side(server, "a", prefix="called"), side(server, "b", prefix="called")
+    a.is_on(), b.is_on()
+    leaderless = Leaderless(monkeypatch, "b")
+    assert b.mesh._engine is not None
+    monkeypatch.setattr(Consumer, "run", lambda self, engine: asyncio.Event().wait())
+    b.mesh._engine.lost.set()
+    for number in (1, 2):
+        a.mesh.submit(Post(number, "b", "send", f"d{number}", "1", b'{"n":%d}' % number))
+    a.until(lambda fact: fact == Posted(2))
+    for number in (1, 2):
+        fact = b.until(lambda fact: isinstance(fact, Arrived))
+        assert isinstance(fact, Arrived) and fact.body == b'{"n":%d}' % number
+    assert leaderless.lost
+
+
+def test_a_connection_that_ends_while_it_stands_in_is_no_fault_of_ours(
+    side: Callable[..., Side], server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Section 5, another server killed: the next connection stands in; what could not be given goes on that one."""
+    a, b = side(server, "a", prefix="ends"), side(server, "b", prefix="ends")
+    a.is_on(), b.is_on()
+    leaderless = Leaderless(monkeypatch, "a", "b")
+    leaderless.begin(a, b)
+    assert a.mesh._engine is not None
+
+    async def closed(*arguments: Any, **more: Any) -> None:
+        raise ConnectionClosedError
+
+    monkeypatch.setattr(a.mesh._engine.client, "publish", closed)
+    a.mesh.submit(Post(1, "b", "send", "d", "1", b"1"))
+    a.facts.clear()
+    a.unavailable()
+    b.until(lambda fact: isinstance(fact, Arrived))
+    assert not [line for line in a.lines if line[0] == "cluster_error"]
+
+
+def test_nobody_stands_in_for_longer_than_its_lease_holds(
+    side: Callable[..., Side], server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P 6.13: others may take it for away then, and its addresses to other machines; it renews its lease if it can."""
+    a, b = side(server, "a", prefix="lapses"), side(server, "b", prefix="lapses")
+    a.is_on(), b.is_on()
+    Leaderless(monkeypatch, "b").begin(b)
+    renewed = asyncio.Event()
+    write = Mesh._write_lease
+
+    async def noted(self: Mesh, engine: Engine) -> None:
+        await write(self, engine)
+        renewed.set()
+
+    monkeypatch.setattr(Mesh, "_write_lease", noted)
+    b.loop.run_until_complete(asyncio.wait_for(renewed.wait(), PATIENCE_S))
+    b.facts.clear()
+    passed = mesh._passed_ms
+    monkeypatch.setattr(Mesh, "_write_lease", refused_lease)
+    monkeypatch.setattr("intercom.cluster.nats.mesh._passed_ms", lambda: passed() + CLUSTER_LEASE_MS)
+    assert "nobody leads" in b.unavailable()
+    a.mesh.submit(Post(1, "b", "send", "d", "1", b"1"))
+    a.until(lambda fact: fact == Posted(1))
+    assert not any(isinstance(fact, Arrived) for fact in b.facts)
+
+
+async def refused_lease(self: Mesh, engine: Engine) -> None:
+    raise NotNow("nobody leads")

@@ -12,8 +12,10 @@ import pytest
 from msgspec import UNSET, structs
 
 from intercom.cluster.envelope import enclosed, unseal
+from intercom.cluster.nats import direct as directly
 from intercom.cluster.nats import pump as pumping
 from intercom.cluster.nats.access import Unusable
+from intercom.cluster.nats.direct import CAME
 from intercom.cluster.nats.pump import Pump
 from intercom.core.records import Post
 
@@ -26,21 +28,35 @@ class PlayedEngine:
     def __init__(self) -> None:
         self.client = self
         self.published: asyncio.Queue[tuple[str, dict[str, str]]] = asyncio.Queue()
+        self.direct: asyncio.Queue[tuple[str, list[str]]] = asyncio.Queue()
+        """What was given to brokers: to whom, and the ids of the letters."""
         self.data: list[bytes] = []
         self.ms: int | None = 5_000_000
         self.asked = 0
-        self._answer: Callable[[Any], Awaitable[None]]
+        self._answer: dict[str, Callable[[Any], Awaitable[None]]] = {}
 
     def new_inbox(self) -> str:
         return "inbox"
 
-    async def subscribe(self, subject: str, cb: Callable[[Any], Awaitable[None]]) -> None:
-        self._answer = cb
+    async def subscribe(self, subject: str, cb: Callable[[Any], Awaitable[None]]) -> Any:
+        self._answer[subject.partition(".")[2]] = cb
+        return self
+
+    async def unsubscribe(self) -> None:
+        pass
+
+    def direct_subject(self, peer: str) -> str:
+        return f"direct.{peer}"
 
     def subject(self, peer: str) -> str:
         return f"mail.{peer}"
 
     async def publish(self, subject: str, data: bytes, reply: str, headers: dict[str, str]) -> None:
+        if subject.startswith("direct."):
+            peer = subject.partition(".")[2]
+            ids = [each.delivery_id for each in enclosed(unseal(b"k" * 32, data, to_broker=peer))]
+            self.direct.put_nowait((peer, ids))
+            return
         self.data.append(data)
         self.published.put_nowait((reply, headers))
 
@@ -49,11 +65,24 @@ class PlayedEngine:
         return self.ms
 
     async def answer(self, reply: str, data: bytes = b'{"stream":"s","seq":1}') -> None:
-        await self._answer(SimpleNamespace(subject=reply, headers=None, data=data))
+        await self._say(SimpleNamespace(subject=reply, headers=None, data=data))
+
+    async def say_that_nobody_is_there(self, reply: str) -> None:
+        await self._say(SimpleNamespace(subject=reply, headers={"Status": "503"}, data=b""))
+
+    async def _say(self, message: Any) -> None:
+        await self._answer["direct.*.*" if ".direct." in message.subject else "*"](message)
+
+    async def says(self, peer: str, number: int, word: bytes = b"+ACK") -> None:
+        """Let a broker say that something has come, or that it has it for good."""
+        await self.answer(f"inbox.direct.{peer}.{number}", word)
+
+    async def given(self) -> tuple[str, list[str]]:
+        return await asyncio.wait_for(self.direct.get(), 10)
 
 
-def post(number: int) -> Post:
-    return Post(number, "b", "send", f"d{number}", f"1.{number}", b"{}")
+def post(number: int, peer: str = "b") -> Post:
+    return Post(number, peer, "send", f"d{number}", f"1.{number}", b"{}")
 
 
 @pytest.fixture(autouse=True)
@@ -167,3 +196,186 @@ def test_until_when_a_letter_is_of_use_is_said_by_the_clock_of_the_engine(
         assert engine.asked == (limits != [None])
 
     asyncio.run(play())
+
+
+# --- directly -------------------------------------------------------------------------------------------
+
+FAR_S = 600.0
+"""A time that does not come in a test."""
+
+
+def pumped(
+    play: Callable[[PlayedEngine, Pump, asyncio.Task[None], list[int]], Awaitable[None]], *, stores: bool = True
+) -> None:
+    """Let a pump run while something is played."""
+
+    async def run() -> None:
+        posted: list[int] = []
+        engine: Any = PlayedEngine()
+        pump = Pump(b"k" * 32, "a", 1, lambda post: posted.append(post.number))
+        running = asyncio.create_task(pump.run(engine, stores=stores))
+        await play(engine, pump, running, posted)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is not answered go directly soon, and again; the engine is not given up."""
+    monkeypatch.setattr(pumping, "_ANSWER_S", FAR_S)
+    monkeypatch.setattr(pumping, "_DIRECT_S", 0.02)
+    monkeypatch.setattr(pumping, "_DIRECT_AGAIN_S", 0.02)
+
+
+@pytest.fixture
+def once(direct: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let there be one turn."""
+    monkeypatch.setattr(pumping, "_DIRECT_AGAIN_S", FAR_S)
+
+
+@pytest.mark.usefixtures("direct")
+def test_what_the_engine_does_not_answer_goes_to_its_broker_directly_until_that_has_it() -> None:
+    """Section 5, a server that leads stands still: sends go on."""
+
+    async def play(engine: PlayedEngine, pump: Pump, running: asyncio.Task[None], posted: list[int]) -> None:
+        pump.submit(post(1))
+        assert await engine.given() == ("b", ["d1"])
+        await engine.say_that_nobody_is_there("inbox.direct.b.1")
+        assert await engine.given() == ("b", ["d1"])
+        await engine.says("b", 1, CAME)
+        assert await engine.given() == ("b", ["d1"])
+        assert posted == []
+        await engine.says("b", 1)
+        assert posted == [1]
+        await engine.says("b", 1)
+        await engine.say_that_nobody_is_there("inbox.1")
+        await engine.answer("inbox.1", b'{"error":{"description":"no"}}')
+        assert posted == [1] and not running.done() and pump._refused is None
+
+    pumped(play)
+
+
+@pytest.mark.usefixtures("once")
+def test_once_silent_the_engine_is_passed_by_until_it_answers() -> None:
+    """What follows goes both ways at once; behind an answer of the engine it goes to that alone."""
+
+    async def play(engine: PlayedEngine, pump: Pump, running: asyncio.Task[None], posted: list[int]) -> None:
+        pump.submit(post(1))
+        assert await engine.given() == ("b", ["d1"])
+        await engine.says("b", 1, CAME)
+        pump.submit(post(2))
+        assert await engine.given() == ("b", ["d2"])
+        assert [(await engine.published.get())[0] for _ in range(2)] == ["inbox.1", "inbox.2"]
+        await engine.answer("inbox.2")
+        assert posted == [2]
+        pump.submit(post(3))
+        assert (await asyncio.wait_for(engine.published.get(), 10))[0] == "inbox.3"
+        await engine.answer("inbox.3")
+        assert posted == [2, 3] and engine.direct.empty()
+
+    pumped(play)
+
+
+async def stored(engine: PlayedEngine, pump: Pump, *posts: Post) -> None:
+    """Let the engine store posts, on a connection that ends behind that."""
+    running = asyncio.create_task(pump.run(engine))  # type: ignore[arg-type]
+    for each in posts:
+        pump.submit(each)
+        reply, _ = await engine.published.get()
+        await engine.answer(reply)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.usefixtures("once")
+def test_while_nothing_can_be_stored_all_goes_directly_and_what_was_just_stored_goes_first() -> None:
+    """Section 3, order as published: the engine may not be able to hand out what it stored; nobody is told twice."""
+
+    async def play() -> None:
+        posted: list[int] = []
+        engine: Any = PlayedEngine()
+        pump = Pump(b"k" * 32, "a", 1, lambda post: posted.append(post.number))
+        await stored(engine, pump, post(1), post(2))
+        pump.submit(post(3))
+        running = asyncio.create_task(pump.run(engine, stores=False))
+        assert await engine.given() == ("b", ["d1"])
+        await engine.says("b", 1)
+        assert await engine.given() == ("b", ["d2"])
+        await engine.says("b", 2, CAME)
+        assert await engine.given() == ("b", ["d3"])
+        await engine.says("b", 3)
+        assert posted == [1, 2, 3] and engine.published.empty()
+        pump.submit(post(4))
+        assert await engine.given() == ("b", ["d4"])
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(play())
+
+
+@pytest.mark.usefixtures("once")
+def test_nothing_passes_what_is_not_known_to_have_come() -> None:
+    """Section 3, order as published: who begins to listen between two letters is not given the second one first."""
+
+    async def play(engine: PlayedEngine, pump: Pump, running: asyncio.Task[None], posted: list[int]) -> None:
+        pump.submit(post(1))
+        assert await engine.given() == ("b", ["d1"])
+        pump.submit(post(2))
+        pump.submit(post(3, "c"))
+        assert await engine.given() == ("c", ["d3"])  # what is for others does not wait
+        await engine.says("b", 7, CAME)
+        assert engine.direct.empty()
+        await engine.says("b", 1, CAME)
+        assert await engine.given() == ("b", ["d2"])
+
+    pumped(play, stores=False)
+
+
+@pytest.mark.usefixtures("once")
+def test_a_broker_that_is_handed_out_nothing_calls_for_what_is_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Section 5: the engine may store everything and have nobody who hands it out; nobody else's letters go so."""
+
+    async def play(engine: PlayedEngine, pump: Pump, running: asyncio.Task[None], posted: list[int]) -> None:
+        for number, peer in enumerate("bcb", 1):
+            pump.submit(post(number, peer))
+            reply, _ = await engine.published.get()
+            await engine.answer(reply)
+        assert posted == [1, 2, 3]
+        pump.call("b")
+        assert await engine.given() == ("b", ["d1"])
+        await engine.says("b", 1)
+        assert await engine.given() == ("b", ["d3"])
+        await engine.says("b", 3)
+        pump.call("b")
+        monkeypatch.setattr(directly, "CLUSTER_CALLED_MS", 0)
+        for number, peer in enumerate("cb", 4):
+            pump.submit(post(number, peer))
+        assert await engine.given() == ("b", ["d5"])
+        pump.call("b")
+        while not engine.published.empty():
+            engine.published.get_nowait()
+        pump.submit(post(6))
+        await asyncio.wait_for(engine.published.get(), 10)
+        await asyncio.sleep(0)
+        assert engine.direct.empty()
+
+    pumped(play)
+
+
+@pytest.mark.usefixtures("once")
+def test_what_is_of_use_only_for_a_time_waits_for_the_engine_and_nothing_of_its_broker_passes_it() -> None:
+    """protocol 9.5.5: how long is left is judged by the engine's clock; others' letters do not wait for that."""
+
+    async def play(engine: PlayedEngine, pump: Pump, running: asyncio.Task[None], posted: list[int]) -> None:
+        pump.submit(structs.replace(post(1), valid_until=monotonic_ns() // 1_000_000 + 600_000))
+        pump.submit(post(2, "c"))
+        pump.submit(post(3))
+        assert await engine.given() == ("c", ["d2"])
+        await engine.says("c", 2)
+        pump.submit(post(4, "c"))
+        assert await engine.given() == ("c", ["d4"])
+        assert engine.asked == 0 and engine.direct.empty()
+
+    pumped(play, stores=False)
