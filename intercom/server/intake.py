@@ -109,6 +109,8 @@ class Intake:
         recalling = self._broker.is_recalling
         frames, size = link.uncommitted_frames, link.uncommitted_bytes
         newest = 0
+        if not link.registered and link.classified:
+            self._membership_changed(link, now)  # what it asked for may have had to wait
         try:
             while link.accepting and not self._stopped:
                 if frames >= UNCOMMITTED_FRAMES or size >= UNCOMMITTED_BYTES:

@@ -268,6 +268,16 @@ def test_the_frame_limit_grows_with_register_and_shrinks_with_unregister(stage: 
     assert link.reader.limit_bytes == UNREGISTERED_FRAME_BYTES
 
 
+def test_a_registration_that_had_to_wait_counts_from_when_it_is_done(stage: Stage) -> None:
+    """protocol 6.13.6: for its claim; 4.25: until what waits for a session that takes itself back is read."""
+    link, peer = stage.connect()
+    stage.write(peer, LIST)
+    assert link.reader.limit_bytes == UNREGISTERED_FRAME_BYTES
+    stage.core.registered.add(link.number)
+    stage.write(peer, {**LIST, "x": "y" * (2 * UNREGISTERED_FRAME_BYTES)})
+    assert stage.kinds == ["list", "list"] and link.registered and not link.counted_input
+
+
 def test_a_large_frame_may_follow_register_in_one_write(stage: Stage) -> None:
     _, peer = stage.connect()
     big = {**LIST, "x": "y" * (2 * UNREGISTERED_FRAME_BYTES)}

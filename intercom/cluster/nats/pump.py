@@ -21,7 +21,7 @@ from msgspec.json import decode
 
 from intercom.cluster.envelope import SEVERAL, Enclosed, enclose, seal
 from intercom.cluster.nats.access import Unusable
-from intercom.cluster.nats.direct import CAME, Bring, Direct
+from intercom.cluster.nats.direct import CAME, Bring, Direct, ends_here
 from intercom.cluster.nats.engine import Engine
 from intercom.cluster.parts import HEADER, cut, header_of
 from intercom.core.records import Post
@@ -112,8 +112,11 @@ class Pump:
         words = await engine.client.subscribe(f"{inbox}.direct.*.*", cb=partial(self._told, bring))
         await self._direct.give_all((), bring)
         watching = asyncio.get_running_loop().create_task(self._watch_answers(bring, stores=stores))
+        watching.add_done_callback(lambda task: self._wake.set())
         try:
             while self._refused is None:
+                if watching.done():
+                    watching.result()
                 while self._waiting and len(self._in_flight) < CLUSTER_IN_FLIGHT:
                     posts = self._next()
                     number = posts[0].number
@@ -126,7 +129,8 @@ class Pump:
                 await self._wake.wait()
             raise NotStored(f"the engine did not store what was sent: {self._refused}")
         finally:
-            watching.cancel()
+            if not watching.cancel() and not watching.cancelled():
+                watching.exception()  # why it ended this, or beside what else did
             for heard in (answers, words):
                 with suppress(Exception):  # the connection may have ended
                     await heard.unsubscribe()
@@ -177,7 +181,7 @@ class Pump:
     async def _give(self, engine: Engine, inbox: str, posts: list[Post]) -> None:
         peer = posts[0].peer
         reply = f"{inbox}.direct.{peer}.{posts[0].number}"
-        await self._bring(engine, engine.direct_subject(peer), posts, self._sealed(posts, {}), reply)
+        await self._bring(engine, engine.direct_subject(peer), posts, self._sealed(posts, ends_here(posts)), reply)
 
     async def _publish(self, engine: Engine, posts: list[Post], reply: str) -> None:
         data = self._sealed(posts, await _ends(engine, posts))

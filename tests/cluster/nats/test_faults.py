@@ -39,8 +39,8 @@ def make(tmp_path: Path) -> Iterator[Make]:
         machines.close()
 
 
-def at(machines: Machines, name: str, called: str = "alice") -> Any:
-    return blocking.connect(called, home=machines.home(name), start=False, timeout=2 * PATIENCE_S)
+def at(machines: Machines, name: str, called: str = "alice", **more: Any) -> Any:
+    return blocking.connect(called, home=machines.home(name), start=False, timeout=2 * PATIENCE_S, **more)
 
 
 def in_engine(machines: Machines, work: Callable[[Any], Any]) -> Any:
@@ -208,11 +208,14 @@ def test_a_clock_that_is_an_hour_off_changes_nothing(make: Make, ahead: str) -> 
         sender.settle(bob)
 
 
-def test_a_message_longer_than_the_engine_takes_crosses_and_costs_nobody_anything(make: Make) -> None:
+@pytest.mark.parametrize("more", [{}, {"address": "alice"}], ids=["a session", "an address"])
+def test_a_message_longer_than_the_engine_takes_crosses_and_costs_nobody_anything(
+    make: Make, more: dict[str, str]
+) -> None:
     """An engine takes 1 MiB at a time; a message may have more, and what comes behind it must not wait for ever."""
     machines = make()
     bob = Listener("bob", machines.home("studio"))
-    with at(machines, "laptop") as alice:
+    with at(machines, "laptop", **more) as alice:
         until_seen(alice, "bob")
         sender = Sender(alice, "bob")
         long = "long " * 300_000

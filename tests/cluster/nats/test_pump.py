@@ -9,13 +9,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from msgspec import UNSET, structs
+from msgspec import UNSET, UnsetType, structs
+from nats.errors import ConnectionClosedError
 
 from intercom.cluster.envelope import enclosed, unseal
 from intercom.cluster.nats import direct as directly
 from intercom.cluster.nats import pump as pumping
 from intercom.cluster.nats.access import Unusable
 from intercom.cluster.nats.direct import CAME
+from intercom.cluster.nats.engine import passed_ms
 from intercom.cluster.nats.pump import Pump
 from intercom.core.records import Post
 
@@ -31,6 +33,8 @@ class PlayedEngine:
         self.direct: asyncio.Queue[tuple[str, list[str]]] = asyncio.Queue()
         """What was given to brokers: to whom, and the ids of the letters."""
         self.data: list[bytes] = []
+        self.untils: list[int | UnsetType] = []
+        self.is_closed = False
         self.ms: int | None = 5_000_000
         self.asked = 0
         self._answer: dict[str, Callable[[Any], Awaitable[None]]] = {}
@@ -52,10 +56,13 @@ class PlayedEngine:
         return f"mail.{peer}"
 
     async def publish(self, subject: str, data: bytes, reply: str, headers: dict[str, str]) -> None:
+        if self.is_closed:
+            raise ConnectionClosedError
         if subject.startswith("direct."):
             peer = subject.partition(".")[2]
-            ids = [each.delivery_id for each in enclosed(unseal(b"k" * 32, data, to_broker=peer))]
-            self.direct.put_nowait((peer, ids))
+            letters = enclosed(unseal(b"k" * 32, data, to_broker=peer))
+            self.untils = [each.until for each in letters]
+            self.direct.put_nowait((peer, [each.delivery_id for each in letters]))
             return
         self.data.append(data)
         self.published.put_nowait((reply, headers))
@@ -365,17 +372,31 @@ def test_a_broker_that_is_handed_out_nothing_calls_for_what_is_for_it(monkeypatc
 
 
 @pytest.mark.usefixtures("once")
-def test_what_is_of_use_only_for_a_time_waits_for_the_engine_and_nothing_of_its_broker_passes_it() -> None:
-    """protocol 9.5.5: how long is left is judged by the engine's clock; others' letters do not wait for that."""
+def test_what_is_of_use_only_for_a_time_says_until_when_by_our_clock() -> None:
+    """protocol 9.5.5: the engine's cannot be asked."""
 
     async def play(engine: PlayedEngine, pump: Pump, running: asyncio.Task[None], posted: list[int]) -> None:
-        pump.submit(structs.replace(post(1), valid_until=monotonic_ns() // 1_000_000 + 600_000))
-        pump.submit(post(2, "c"))
-        pump.submit(post(3))
-        assert await engine.given() == ("c", ["d2"])
-        await engine.says("c", 2)
-        pump.submit(post(4, "c"))
-        assert await engine.given() == ("c", ["d4"])
-        assert engine.asked == 0 and engine.direct.empty()
+        limited = structs.replace(post(1), valid_until=monotonic_ns() // 1_000_000 + 600_000)
+        began = passed_ms()
+        pump.submit(limited)
+        assert await engine.given() == ("b", ["d1"])
+        [until] = engine.untils
+        assert until is not UNSET and began + 599_990 <= until <= passed_ms() + 600_000
+        assert engine.asked == 0
 
     pumped(play, stores=False)
+
+
+@pytest.mark.usefixtures("direct")
+def test_a_connection_that_takes_nothing_more_ends_it_and_nothing_is_lost() -> None:
+    """Also where it is found out by who gives directly: nobody waits for answers on it."""
+
+    async def play(engine: PlayedEngine, pump: Pump, running: asyncio.Task[None], posted: list[int]) -> None:
+        pump.submit(post(1))
+        assert await engine.given() == ("b", ["d1"])
+        engine.is_closed = True
+        with pytest.raises(ConnectionClosedError):
+            await asyncio.wait_for(running, 10)
+        assert [each.number for each in pump.waiting()] == [1]
+
+    pumped(play)
