@@ -513,10 +513,11 @@ class Abroad:
             self._deciding.refuse(connection, operation.message_id, frame.attempt_id, refusal)
 
     def was_passed_on(self, operation: Operation, peer: str) -> None:
-        """Take note that the broker which had a message says that this one has it now."""
+        """Take note that the broker which had a message says that this one has it now, unless it has come home."""
         target = operation.target or ""
-        mailbox = target.removeprefix(PEER).partition(":")[2] if target.startswith(PEER) else target
-        self._operations.keep_elsewhere(operation, operation.position or 1, f"{PEER}{peer}:{mailbox}")
+        if operation.state is OperationState.RESERVED:
+            mailbox = target.removeprefix(PEER).partition(":")[2] if target.startswith(PEER) else target
+            self._operations.keep_elsewhere(operation, operation.position or 1, f"{PEER}{peer}:{mailbox}")
 
     def _may_tell(self, fact: Arrived, letter: OutcomeLetter) -> bool:
         """Tell whether a broker may say what became of a message: it was sent to that one, under this very id."""

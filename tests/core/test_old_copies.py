@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.json import decode
+from msgspec import structs
+from msgspec.json import decode, encode
 
 from intercom.core.effects import Append
 from intercom.core.letters import OUTCOME, SEND, OutcomeLetter
-from intercom.core.looking import LOOKED
-from intercom.core.records import AddressSeen, Happened, MailRecord, Post
+from intercom.core.looking import LOOKED, LookedLetter
+from intercom.core.records import AddressSeen, Happened, MailRecord, OperationState, Post
 from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.cluster import IDS, Cluster, Node
@@ -27,12 +28,15 @@ class Moves:
         self.cluster = Cluster("abc")
         self.lost: set[tuple[str, str, str]] = set()
         """What the engine loses: by whom, of which kind, and for whom."""
+        self.never_came: list[tuple[Node, Post]] = []
         self.posted, self.cluster.post = self.cluster.post, self._post  # type: ignore[method-assign]
         self.leave(holder(self.cluster, home))
 
     def _post(self, node: Node, post: Post) -> None:
         if (node.name, post.kind, post.peer[0]) not in self.lost:
             self.posted(node, post)
+        else:
+            self.never_came.append((node, post))
 
     def leave(self, bob: Client) -> None:
         bob.leave()
@@ -59,13 +63,17 @@ class Moves:
         self.leave(bob)
         return messages
 
-    def comes_again(self, by: str, to: str) -> OutcomeLetter:
-        """Hand out again all messages that a broker has sent to another one; return what that says of the last one."""
+    def hand_out_again(self, by: str, to: str) -> None:
+        """Hand out again all messages that a broker has sent to another one."""
         node = self.cluster.nodes[to]
         letters = [k for target, k in self.cluster.kept if (target, k.kind, k.by) == (node, SEND, IDS[by])]
         assert letters
         node.queue.extend(letters)
         self.cluster.run()
+
+    def comes_again(self, by: str, to: str) -> OutcomeLetter:
+        """Hand out again all messages that a broker has sent to another one; return what that says of the last one."""
+        self.hand_out_again(by, to)
         self.cluster.run(LIMITS.look_ms)
         said = [post for post in self.cluster.posts if (post.peer, post.kind) == (IDS[by], OUTCOME)]
         return decode(said[-1].body, type=OutcomeLetter)
@@ -114,6 +122,22 @@ def test_what_went_all_the_way_round_comes_from_its_sender() -> None:
     assert [bool(moves.cluster[name].disk.mail) for name in "abc"] == [False, False, True]
     assert moves.shown_at("a") == ["m1"]
     assert not any(moves.cluster[name].disk.mail for name in "abc")
+
+
+def test_what_came_home_while_it_was_asked_for_stays(moves: Moves) -> None:
+    """Protocol 6.13.7, ``shown-once``: it was sent over and shown before the answer, which says where it was then."""
+    moves.lost = {("b", LOOKED, "a")}
+    moves.hand_out_again("c", "a")
+    bob = claim(moves.cluster, "a")
+    assert shown(bob) == ["m1"]
+    [(node, post)] = [(node, post) for node, post in moves.never_came if post.kind == LOOKED]
+    was_at_c = structs.replace(decode(post.body, type=LookedLetter), result="reserved", passed_to=IDS["c"])
+    moves.posted(node, structs.replace(post, body=encode(was_at_c)))
+    moves.cluster.run()
+    assert shown(bob) == []
+    [mail] = moves.cluster["a"].disk.mail.values()
+    operation = moves.cluster["a"].disk.operations[mail.number]
+    assert (operation.state, operation.target) == (OperationState.QUEUED, mail.mailbox)
 
 
 def test_what_was_handed_on_does_not_come_home_with_a_copy_of_who_has_it(moves: Moves) -> None:
