@@ -384,6 +384,8 @@ START_GRACE_MS = 500
 """After a started broker has ended: how long another one may still turn up."""
 WITHDRAWN_ASKS = 256
 """Asks given up while offline that are remembered, to be withdrawn after the reconnect."""
+DOUBTFUL_SENDS = 1_024
+"""Messages of a session that may have arrived, although nothing says so, that are remembered for repetitions."""
 REATTACH_ATTEMPTS = 2
 """Connections that may end in a row without an answer to a reattach before the session registers instead."""
 FORMER_IDS = 64

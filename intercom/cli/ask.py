@@ -57,7 +57,7 @@ def run(arguments: Namespace, output: Output) -> int:
     with (
         opened(arguments, "ask", occasion=message_id, default_ms=ASK_MS, hold="none") as session,
         helpful(session, target, machine),
-        repeatable(message_id),
+        repeatable(message_id, is_again=arguments.message_id is not None),
     ):
         wanted = resolved(session, target, time_left(arguments, ASK_MS), machine)
         answer = session.ask(

@@ -54,7 +54,7 @@ def run(arguments: Namespace, output: Output) -> int:
     default_ms = PENDING_REPLY_RETRY_MS
     with (
         opened(arguments, "reply", occasion=message_id, default_ms=default_ms, hold="none", address=address) as session,
-        repeatable(message_id),
+        repeatable(message_id, is_again=arguments.message_id is not None),
     ):
         if wanted.startswith(TASK_PREFIX):
             if carried:

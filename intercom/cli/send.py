@@ -71,8 +71,11 @@ def message_id_of(arguments: Namespace) -> str:
 
 
 @contextmanager
-def repeatable(message_id: str) -> Iterator[None]:
-    """Tell with every error after which the same message may be sent again how to do that (F76)."""
+def repeatable(message_id: str, *, is_again: bool) -> Iterator[None]:
+    """Tell with every error after which the same message may be sent again how to do that (F76).
+
+    ``is_again``: the caller says that it repeats it, so that only of this attempt it is known what came of it.
+    """
     try:
         yield
     except (SendError, AskError) as error:
@@ -82,7 +85,8 @@ def repeatable(message_id: str) -> Iterator[None]:
                 f"`intercom trace {quote(visible(message_id))}` shows where it is."
             )
         elif error.retry == "after" and not isinstance(error, TargetAway):
-            error.hint = f"Nothing was sent. Repeat the command a little later, with --message-id {message_id}."
+            nothing = "Nothing was sent this time" if is_again else "Nothing was sent"
+            error.hint = f"{nothing}. Repeat the command a little later, with --message-id {message_id}."
         raise
 
 
@@ -122,7 +126,7 @@ def run(arguments: Namespace, output: Output) -> int:
     with (
         opened(arguments, "send", occasion=message_id, default_ms=SEND_MS, hold="none") as session,
         helpful(session, target, machine),
-        repeatable(message_id),
+        repeatable(message_id, is_again=arguments.message_id is not None),
         _hinting_at_the_queue(),
     ):
         found = resolved(session, target, time_left(arguments, SEND_MS), machine)

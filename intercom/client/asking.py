@@ -17,12 +17,10 @@ from intercom.errors import (
     PeerGone,
     ReplyFailed,
     SendError,
-    TargetAway,
-    TargetNotFound,
 )
 from intercom.limits import REBIND_RETRY_MS
 from intercom.wire.frames import Delivered, Queued, Send, SendHeld
-from intercom.wire.reasons import TERMINAL
+from intercom.wire.reasons import TERMINAL, behind, code_of
 
 ANSWERED_HINT = "An answer that came while nobody waited for it is among the messages of who asked: `intercom receive`."
 
@@ -109,6 +107,7 @@ class AskOperation(SendOperation[IncomingMessage]):
 
     def replied(self, message: IncomingMessage) -> None:
         """Take the reply."""
+        self._doubt = None
         if message.reply_error is None:
             self.succeed(message)
         elif message.id == f"terminal:{self.message_id}" and message.reply_error == TERMINAL:
@@ -177,7 +176,7 @@ class AskOperation(SendOperation[IncomingMessage]):
     def _final(self, error: SendError) -> IntercomError:
         if error.code == "already_answered":
             return self._named(AskError(error.reason, code=error.code, hint=ANSWERED_HINT))
-        if isinstance(error, TargetNotFound | TargetAway) and self.answerer is not None:
+        if code_of(behind(error.reason)) in ("not_found", "away") and self.answerer is not None:
             return self._named(PeerGone(f"{self.named} is not there any more and has not answered"))
         return super()._final(error)
 
@@ -188,6 +187,7 @@ class AskOperation(SendOperation[IncomingMessage]):
         if self._accepted:
             hint = "The question was withdrawn. Ask again with a longer timeout, or send a message and go on."
             return self._named(AskTimeout(f"{self.named} did not answer in time", hint=hint))
+        super()._at_deadline(trouble)
         hint = f"Asking again with the message id {self.message_id} is safe: the question cannot arrive twice."
         reason = f"{self.named} did not answer in time, and the broker did not confirm that the question arrived"
         return self._named(AskTimeout(reason, hint=hint, retry="same_id"))

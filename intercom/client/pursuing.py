@@ -24,8 +24,8 @@ from intercom.client.sending import SendOperation
 from intercom.client.supervision import Line
 from intercom.client.views import IncomingMessage, Notice
 from intercom.client.waiting import Waiting
-from intercom.errors import IntercomError, PresenceRefused, RequestRefused, TooLarge
-from intercom.limits import PENDING_REPLY_RETRY_MS, REBIND_MS, WITHDRAWN_ASKS
+from intercom.errors import IntercomError, OutcomeUnknown, PresenceRefused, RequestRefused, TooLarge
+from intercom.limits import DOUBTFUL_SENDS, PENDING_REPLY_RETRY_MS, REBIND_MS, WITHDRAWN_ASKS
 from intercom.wire.codec import ProtocolError
 from intercom.wire.frames import (
     CancelAsk,
@@ -76,6 +76,8 @@ class Pursuit:
         self._waiting = Waiting()
         self._withdrawn: deque[str] = deque(maxlen=WITHDRAWN_ASKS)
         """Message ids of asks that ended while offline."""
+        self._doubts: dict[str, OutcomeUnknown] = {}
+        """What is not known of messages whose sending has ended, by their ids; the oldest give way."""
         self._returning_until: int | None = None
         self._young_until: int | None = None
         self.on_asked: Callable[[AskOperation, int], None] = lambda asked, now: None
@@ -103,6 +105,9 @@ class Pursuit:
         """Start an operation; ``Settled`` tells when it has its result."""
         if isinstance(operation, SendOperation):
             self.owing.infer(operation, now)
+            doubt = self._doubts.get(operation.message_id)
+            if doubt is not None:
+                operation.repeats(doubt)
         self._waiting.add(operation)
         self._launch(operation, now)
 
@@ -337,8 +342,18 @@ class Pursuit:
 
     def _end(self, operation: Operation[Any]) -> None:
         self._waiting.remove(operation)
+        if isinstance(operation, SendOperation):
+            self._note_doubt(operation)
         if isinstance(operation, AskOperation) and operation.leaves_question:
             if self._contact.is_online:
                 self._contact.write(CancelAsk(operation.message_id))
             else:
                 self._withdrawn.append(operation.message_id)
+
+    def _note_doubt(self, operation: SendOperation[Any]) -> None:
+        """Remember that nobody knows whether a message arrived, for the case that its sender repeats it."""
+        self._doubts.pop(operation.message_id, None)
+        if operation.doubt is not None:
+            self._doubts[operation.message_id] = operation.doubt
+            if len(self._doubts) > DOUBTFUL_SENDS:
+                del self._doubts[next(iter(self._doubts))]

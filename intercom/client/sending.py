@@ -1,7 +1,8 @@
 """Bring one message to its target: one id, as many attempts as it takes, one result.
 
 The result is a receipt, or an error that says whether the message took effect and whether a retry is safe. Once it
-may have arrived although no answer says so, nothing but ``delivered`` or ``queued`` ends the doubt.
+may have arrived although no answer says so, that it is delivered, is queued, or was shown too late ends the doubt, and
+nothing else, also when its sender repeats it under its id.
 """
 
 from __future__ import annotations
@@ -141,6 +142,15 @@ class SendOperation(Operation[Result]):
             f"reply to one of them, or send with its id as reply_to ({ids})."
         )
 
+    @property
+    def doubt(self) -> OutcomeUnknown | None:
+        """Return why the message may have arrived although no answer says so; None: that is not so."""
+        return self.error if isinstance(self.error, OutcomeUnknown) else self._doubt
+
+    def repeats(self, doubt: OutcomeUnknown) -> None:
+        """Take notice that an earlier send under the same id left this doubt: no refusal of this one ends it."""
+        self._doubt = again(doubt)
+
     def attempt(self, attempt_id: str, now: int, *, queues: bool = False) -> Request:
         """Return the frame of the next attempt; ``queues`` tells whether the broker keeps mail."""
         self._move(Stage.FLYING)
@@ -176,6 +186,7 @@ class SendOperation(Operation[Result]):
     def accepted(self, answer: Delivered | Queued) -> None:
         """Take ``delivered`` or ``queued``."""
         self.closed = self._answers
+        self._doubt = None
         self.succeed(cast("Result", self._receipt(answer)))
 
     def refused(
@@ -289,17 +300,20 @@ class SendOperation(Operation[Result]):
     def _final(self, error: SendError) -> IntercomError:
         if self._doubt is None and self.is_supervised and isinstance(error, TargetNotFound):
             return error if error.code == GONE_CODE else gone(self.message_id, error)
+        if error.code == "expired":
+            self._doubt = None
         if self._doubt is None or isinstance(error, MessageConflict):
             return error
         reason = f"{self._doubt.reason.rstrip('.')}; the last attempt was answered: {error.reason}"
-        return unknown(reason, self.message_id, code=self._doubt.code, cause=error)
+        told = unknown(reason, self.message_id, code=self._doubt.code, cause=error)
+        told.hint, told.retry = self._doubt.hint, self._doubt.retry
+        return told
 
     def _at_deadline(self, trouble: IntercomError | None) -> IntercomError:
+        if self._doubt is None and self.stage is Stage.FLYING:
+            self._doubts("The broker did not say in time what became of the message", "send_timeout")
         if self._doubt is not None:
-            return self._doubt
-        if self.stage is Stage.FLYING:
-            reason = "The broker did not say in time what became of the message"
-            return unknown(reason, self.message_id, code="send_timeout")
+            return again(self._doubt)
         if self._refusal is not None:
             return self._final(self._refusal)
         if trouble is not None:

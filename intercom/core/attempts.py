@@ -42,6 +42,12 @@ def conflict_with(operation: Operation) -> str:
     return reasons.conflict(operation.message_id)
 
 
+def of_repetition(refusal: Refusal, *, is_left_ask: bool) -> Refusal:
+    """Return a refusal as it is told to who repeats a message that may have arrived: nothing of that is settled."""
+    reason = reasons.in_doubt(refusal.reason, is_left_ask=is_left_ask)
+    return refusal if reason == refusal.reason else Refusal(refusal.rule, reason, after=refusal.after)
+
+
 def too_late(operation: Operation | None) -> str:
     """Say what is known of a message that is not valid any more and was sent again to learn what became of it."""
     return reasons.TOO_LATE if operation is None else reasons.RECEIPT_MISSING

@@ -15,7 +15,15 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from intercom.core.asking import Asking
-from intercom.core.attempts import CONFLICT_CODE, NOT_FOUND_CODE, Refusal, conflict_with, said_before, too_late
+from intercom.core.attempts import (
+    CONFLICT_CODE,
+    NOT_FOUND_CODE,
+    Refusal,
+    conflict_with,
+    of_repetition,
+    said_before,
+    too_late,
+)
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.delivery import Delivery
@@ -93,13 +101,15 @@ class Deciding:
             lambda *target: None
         )
         """Returns what stands for a stage whose owner is at another broker."""
+        self.is_out_of_reach: Callable[[Operation], bool] = lambda operation: False
+        """Tells whether a message went to another machine that cannot be reached now."""
         owners.forward = self.forward_to_stage
 
     def send(self, connection: Connection, frame: Send | Malformed, now: Instant) -> None:
         """Decide about a ``send`` or ``supervisor_send`` and answer or forward it."""
         refusal = self._decide(connection, frame, None, now)
         if refusal is not None:
-            self.refuse(connection, *identify(frame), refusal)
+            self._turn_down(connection, connection.session, frame, refusal, now)
 
     def send_away(self, connection: Connection, away: Away, frame: Send, now: Instant) -> None:
         """Decide about a send to somebody who is known to be away."""
@@ -115,7 +125,7 @@ class Deciding:
             frame = held.aimed_anew(now)
             refusal = self._decide(held.connection, frame, held, now)
             if refusal is not None:
-                self.refuse(held.connection, *identify(frame), refusal)
+                self._turn_down(held.connection, held.sender, frame, refusal, now)
 
     def forward_to_stage(self, request: OwnerRequest, target: Session, now: Instant) -> None:
         """Send to a live stage what its run's owner wants to be forwarded, as if it came now (protocol 6.12.4)."""
@@ -124,7 +134,7 @@ class Deciding:
         assert message is not None, "it was parsed before the owner was asked"
         refusal = self._decide_found(request.connection, request.sender, target, frame, message, now, request=request)
         if refusal is not None:
-            self.refuse(request.connection, message.id, frame.attempt_id, refusal)
+            self._turn_down(request.connection, request.sender, frame, refusal, now)
 
     def withdraw(self, asker: Session, message_id: str, now: Instant) -> None:
         """End the questions of an ask, open ones and the one it would still open, also for the next broker process.
@@ -151,6 +161,31 @@ class Deciding:
         """Answer a send of which is known what became of it; ``operation``: its row, where there is one."""
         otherwise = DeliveryFailed(answer.message_id, reasons.NOT_CONFIRMED_DURABLY, answer.attempt_id)
         self._answer(connection, answer, 0 if operation is None else operation.ticket, otherwise)
+
+    def _turn_down(
+        self, connection: Connection, sender: Session | None, frame: Send | Malformed, refusal: Refusal, now: Instant
+    ) -> None:
+        """Answer a send that is refused; who repeats what may have arrived is not told that nothing took effect."""
+        self.refuse(connection, *identify(frame), self._as_told(sender, frame, refusal, now))
+
+    def _as_told(self, sender: Session | None, frame: Send | Malformed, refusal: Refusal, now: Instant) -> Refusal:
+        if sender is None or sender.is_remote or not isinstance(frame, Send):
+            return refusal  # to another broker it is said beside the reason that the message is known here
+        message = parse_message(frame.message)
+        same = None if message is None else self._find_same(sender, frame, message, now)
+        if same is None:
+            return refusal
+        if same.state is OperationState.RESERVED:
+            return of_repetition(refusal, is_left_ask=same.is_ask and not self._may_come_back(same, now))
+        if same.is_ask and refusal.reason == reasons.SESSION_NOT_FOUND and self.is_out_of_reach(same):
+            return Refusal(refusal.rule, reasons.QUESTION_OUT_OF_REACH, after=refusal.after)
+        return refusal
+
+    def _may_come_back(self, operation: Operation, now: Instant) -> bool:
+        """Tell whether whoever a message may have reached is missing only because it cannot be here yet."""
+        recovered_at = None if operation.unconfirmed is not None else self._operations.recovered_at
+        is_young = recovered_at is not None and now.mono - recovered_at < self._limits.dormant_target_ms
+        return is_young or self.is_out_of_reach(operation)
 
     def refuse(self, connection: Connection, message_id: str, attempt_id: str | UnsetType, refusal: Refusal) -> None:
         """Answer a send that is refused."""

@@ -352,8 +352,8 @@ class Delivery:
         self._receipts.remove(unconfirmed)
         if not is_known:
             self._operations.forget(unconfirmed.operation)
-        if is_known and reason == reasons.SESSION_NOT_FOUND:
-            reason, code = reasons.RECEIPT_MISSING, UNSET  # it was there, and may have the message
+        elif (told := reasons.in_doubt(reason)) != reason:
+            reason, code = told, UNSET  # it was there, and may have the message
         self._fail(unconfirmed.waiter, reason, code)
 
     # --- finish (D18) -----------------------------------------------------------------------------------

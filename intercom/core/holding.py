@@ -20,8 +20,10 @@ from intercom.core.attempts import CONFLICT_CODE, NOT_FOUND_CODE, Refusal, confl
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.deadlines import Deadline, Deadlines
+from intercom.core.features import QUEUE
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
+from intercom.core.records import OperationState
 from intercom.core.restoring import Reservation, Restoring
 from intercom.core.sessions import Session
 from intercom.limits import Limits
@@ -219,8 +221,20 @@ class Holding:
     def fail(self, held: Held, reason: str) -> None:
         """Tell the sender of a send that was taken out why it does not leave."""
         code: str | UnsetType = NOT_FOUND_CODE if held.frame.require_pending_reply is True else UNSET
+        if self._is_repeated(held) and (told := reasons.in_doubt(reason)) != reason:
+            reason, code = told, UNSET
         answer = DeliveryFailed(held.message_id, reason, held.frame.attempt_id, code)  # type: ignore[arg-type]  # the code is a literal
         self._outbox.write(held.connection, answer)
+
+    def _is_repeated(self, held: Held) -> bool:
+        """Tell whether an earlier attempt of a held send may have arrived; older clients are not told."""
+        operation = self._operations.by_id(held.message_id)
+        return (
+            operation is not None
+            and operation.state is OperationState.RESERVED
+            and operation.signature == held.signature
+            and QUEUE in held.sender.features
+        )
 
     def sender_left(self, sender: Session) -> None:
         """Drop what a departing session wanted to send (protocol 6.15.1)."""

@@ -154,6 +154,7 @@ class Looking:
         self.sending_over = SendingOver(ground, registry.addresses, boxes)
         deciding.look = self._begin
         queueing.look = self._begin_for_away
+        deciding.is_out_of_reach = self._is_out_of_reach
 
     # --- to ask -----------------------------------------------------------------------------------------
 
@@ -223,6 +224,10 @@ class Looking:
         if isinstance(connection, RemoteConnection):
             peers.discard(connection.peer_id)  # it knows what it has
         return peers
+
+    def _is_out_of_reach(self, operation: Operation) -> bool:
+        peer = broker_of(operation)
+        return peer != "" and self._abroad.is_cut_off(peer)
 
     def _ask(self, name: str, look: _Look, peers: set[str]) -> None:
         look.peers, look.asked = peers, set(peers)

@@ -91,6 +91,8 @@ class Operations:
         self._sweep_is_set = False
         self._leftovers: list[int] = []
         self._damaged = set(recovered.damaged)
+        self.recovered_at: int | None = None
+        """When rows of an earlier process were last entered (monotonic ms): whom they name may be on the way back."""
         self.trouble = trouble
         """Why the store cannot be used, in one sentence; None while it can."""
         self.on_expiry: Callable[[Operation], None] = lambda operation: None
@@ -402,6 +404,7 @@ class Operations:
 
     def recover(self, record: OperationRecord, now: Instant) -> Operation:
         """Enter a row read from the store."""
+        self.recovered_at = now.mono
         age = max(0, now.wall - record.reserved_at)
         question = record.question
         born = now.mono - age

@@ -12,12 +12,8 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from intercom.wire.frames import Delivered, DeliveryFailed, Queued, Register
-from intercom.wire.reasons import code_of
+from intercom.wire.reasons import OUTCOME_UNKNOWN, code_of
 
-OUTCOME_UNKNOWN = frozenset(
-    {"outcome_unknown", "under_way", "receipt_missing", "not_confirmed", "owner_silent", "notification_unanswered"}
-)
-"""Codes of refusals after which the message may have arrived."""
 RETRYABLE = OUTCOME_UNKNOWN | {"capacity", "rate", "not_recorded", "not_restored"}
 """Codes of refusals after which the same message may be sent again."""
 

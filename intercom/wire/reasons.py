@@ -63,6 +63,10 @@ DRAINING = "Broker is about to stop and takes no new questions; retry with the s
 RECEIPT_MISSING = (
     "Recipient has not confirmed the message; the outcome is uncertain, a retry with the same message id is safe"
 )
+QUESTION_OUT_OF_REACH = (
+    "Outcome not yet known: the question arrived at another machine, which cannot be reached now; "
+    "retry with the same message id"
+)
 TOO_LATE = "Not valid any more: the time for which it was valid was over before it was handed over"
 OUT_OF_DATE = (
     "Out of date: its reader was shown the message after the time it was valid for, and told so; "
@@ -128,6 +132,27 @@ RESTORING_WITHDRAWN = "Withdrawn: its sender took the ask back before anything w
 def conflict(message_id: str) -> str:
     """Say that ``message_id`` was used before for something else (protocol 4.8 D9)."""
     return f"Intercom message ID '{message_id}' was already delivered with a different target or payload"
+
+
+_BEHIND = "; now it was answered: "
+
+
+def unconfirmed(reason: str) -> str:
+    """Say that the repetition of a message that may have arrived was refused for a reason that passes."""
+    return RECEIPT_MISSING if reason == SESSION_NOT_FOUND else f"{RECEIPT_MISSING}{_BEHIND}{reason}"
+
+
+def unknown(reason: str) -> str:
+    """Say that the repetition of a message that may have arrived was refused, and will be again."""
+    return (
+        "Outcome unknown: an earlier attempt of this message may have arrived; find out before sending it under a new "
+        f"id{_BEHIND}{reason}"
+    )
+
+
+def behind(reason: str) -> str:
+    """Return why the repetition of a message was refused that may have arrived; of any other refusal, its reason."""
+    return reason.rpartition(_BEHIND)[2]
 
 
 def conflict_waiting(message_id: str) -> str:
@@ -267,6 +292,24 @@ def reserved_group(name: str) -> str:
     return f'Invalid presence group: Intercom group name "{name}" is reserved; choose another name'
 
 
+OUTCOME_UNKNOWN = frozenset(
+    {"outcome_unknown", "under_way", "receipt_missing", "not_confirmed", "owner_silent", "notification_unanswered"}
+)
+"""Codes of refusals after which the message may have arrived."""
+_SETTLED = frozenset({"conflict", "not_recorded", "already_answered", "withdrawn", "expired"})
+"""Codes of refusals that say of an earlier attempt, too, what became of it."""
+_PASSING = frozenset(
+    {
+        "not_found",
+        "away",
+        "cluster_unavailable",
+        "capacity",
+        "rate",
+        "not_restored",
+        "undisturbed",
+    }
+)
+"""Codes of refusals after which the same message may be taken later."""
 _CODES = (
     (SESSION_NOT_FOUND, "not_found"),
     (SENDER_NOT_FOUND, "not_registered"),
@@ -329,3 +372,16 @@ def code_of(reason: str) -> str:
         if reason.startswith(beginning):
             return code
     return "refused"
+
+
+def in_doubt(reason: str, *, is_left_ask: bool = False) -> str:
+    """Return what is said of a message that may have arrived instead of why its repetition is refused.
+
+    A reason that itself says what became of it, or that this is not known, stays. ``is_left_ask``: it is a question to
+    somebody who may be gone for good, for whom its asker is not to wait.
+    """
+    code = code_of(reason)
+    if code in OUTCOME_UNKNOWN or code in _SETTLED:
+        return reason
+    is_final = code not in _PASSING or (is_left_ask and code in ("not_found", "away"))
+    return unknown(reason) if is_final else unconfirmed(reason)

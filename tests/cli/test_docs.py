@@ -65,7 +65,7 @@ def test_a_page_that_is_not_there(shell: Shell) -> None:
     ("section", "first", "last"),
     [
         ("4.10", "### 4.10 `received`", "(6.10)."),
-        ("send", "### 4.8 `send`", "code as D1 |"),
+        ("send", "### 4.8 `send`", "what may have arrived: 6.9.2 |"),
         ("Attachment", "#### Attachment", "for highlighting |"),
         ("6.2", "### 6.2 Targets", "would reach a namesake."),
         ("7", "## 7. Numbers", "`DISCONNECT_MS` |"),

@@ -6,8 +6,9 @@ import subprocess
 
 import pytest
 
-from intercom.cli.send import how_to_answer
+from intercom.cli.send import how_to_answer, repeatable
 from intercom.client import blocking
+from intercom.errors import NotNow
 from tests.support.commands import INTERCOM, Shell
 
 
@@ -447,3 +448,11 @@ def test_who_looks_later_is_said_to(shell: Shell) -> None:
         second = shell.run("send", "agent", "two", "--as", "peer")
         assert (first.document["state"], first.document["sees"]) == ("queued", "pull")
         assert "nobody has it yet; it sees messages when it looks" in second.errors
+
+
+@pytest.mark.parametrize(("is_again", "hint"), [(False, "Nothing was sent."), (True, "Nothing was sent this time.")])
+def test_a_repetition_that_was_refused_says_nothing_of_the_attempt_before(is_again: bool, hint: str) -> None:
+    """F76: only of this attempt it is known what came of it."""
+    with pytest.raises(NotNow) as refused, repeatable("m1", is_again=is_again):
+        raise NotNow("Capacity reached", code="capacity")
+    assert refused.value.hint == f"{hint} Repeat the command a little later, with --message-id m1."

@@ -422,6 +422,52 @@ def test_a_target_that_left_unconfirmed_is_gone() -> None:
     assert isinstance(error_of(rig), PeerGone)
 
 
+@pytest.mark.parametrize("reason", [reasons.SESSION_NOT_FOUND, reasons.away("worker")])
+def test_a_target_that_left_unconfirmed_is_gone_also_where_the_broker_says_that_the_outcome_is_unknown(
+    reason: str,
+) -> None:
+    """Protocol 6.9.2: who waits for an answer learns that nobody is there to give it"""
+    rig = online()
+    [frame] = rig.begin(asking(rig))
+    rig.feed(bound(frame), refused(frame, reasons.RECEIPT_MISSING))
+    [frame] = rig.pass_time(SEND_RETRY_MS)
+    rig.feed(refused(frame, reasons.unknown(reason)))
+    assert isinstance(error_of(rig), PeerGone)
+
+
+@pytest.mark.parametrize("how", ["silent", "receipt missing", "lost"])
+def test_a_question_that_is_asked_again_stays_in_doubt(how: str) -> None:
+    """F76: it may be shown later, whatever this call is told"""
+    rig = online()
+    [frame] = rig.begin(asking(rig, timeout_ms=9_000))
+    if how == "receipt missing":
+        rig.pass_time(8_900)
+        rig.feed(refused(frame, reasons.RECEIPT_MISSING))
+    if how == "lost":
+        rig.lose()
+    rig.pass_time(9_000)
+    assert isinstance(error_of(rig), AskTimeout)
+    if how == "lost":
+        rig.register()
+    *_, frame = rig.begin(asking(rig))
+    rig.feed(refused(frame, reasons.CLUSTER_UNAVAILABLE_TO_ASK))
+    error = error_of(rig)
+    assert isinstance(error, OutcomeUnknown)
+    assert (error.retry, error.exit_status, error.message_id) == ("same_id", 6, "q1")
+
+
+def test_a_question_that_was_answered_is_in_no_doubt() -> None:
+    """F65: the answer proves that it arrived"""
+    rig = online()
+    [frame] = rig.begin(asking(rig))
+    rig.pass_time(8_000)
+    rig.feed(bound(frame), refused(frame, reasons.RECEIPT_MISSING), message("r1", "no", replyTo="q1", replyError="no"))
+    assert isinstance(error_of(rig), ReplyFailed)
+    *_, frame = rig.begin(asking(rig))
+    rig.feed(refused(frame, reasons.SESSION_NOT_FOUND))
+    assert isinstance(error_of(rig), TargetNotFound)
+
+
 def test_a_lost_ask_that_was_not_confirmed_stays_in_doubt() -> None:
     rig = online()
     rig.begin(asking(rig))

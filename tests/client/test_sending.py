@@ -23,7 +23,7 @@ from intercom.errors import (
     TooLarge,
     UsageError,
 )
-from intercom.limits import PENDING_REPLY_RETRY_MS, RETRY_IDENTITY_MS, SEND_MS, SEND_RETRY_MS
+from intercom.limits import DOUBTFUL_SENDS, PENDING_REPLY_RETRY_MS, RETRY_IDENTITY_MS, SEND_MS, SEND_RETRY_MS
 from intercom.wire import reasons
 from tests.support.client import PEER, WALL, Frame, Rig, message
 
@@ -296,6 +296,128 @@ def test_a_target_that_misses_at_a_young_broker_may_be_on_its_way_back() -> None
     rig.pass_time(1_000)
     rig.feed(refused(frame, reasons.SESSION_NOT_FOUND))
     assert isinstance(error_of(rig), TargetNotFound)
+
+
+# --- repeated by the caller ------------------------------------------------------------------------------
+
+
+def doubtful(rig: Rig, message_id: str = "m1") -> IntercomError:
+    """Return the error of a message that may have arrived."""
+    [frame] = rig.begin(sending(rig, message_id=message_id))
+    rig.pass_time(SEND_MS - 1)
+    rig.feed(refused(frame, reasons.RECEIPT_MISSING))
+    rig.pass_time(1)
+    return error_of(rig)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        reasons.CLUSTER_UNAVAILABLE,
+        reasons.SESSION_NOT_FOUND,
+        reasons.away("worker"),
+        reasons.capacity("full", 1_000),
+        reasons.DIFFERENT_GROUP,
+        reasons.authority_invalid("the key file is missing"),
+        "Something another broker says",
+    ],
+)
+def test_no_refusal_of_a_repetition_says_that_nothing_took_effect(reason: str) -> None:
+    """F76, protocol 8.2: what an earlier call left in doubt is not settled by why this one is refused."""
+    rig = online()
+    assert isinstance(doubtful(rig), OutcomeUnknown)
+    for _ in range(2):
+        [frame] = rig.begin(sending(rig))
+        rig.feed(refused(frame, reason))
+        error = error_of(rig)
+        assert isinstance(error, OutcomeUnknown)
+        assert (error.code, error.retry, error.message_id) == ("receipt_missing", "same_id", "m1")
+        assert reason in error.reason and "m1" in error.hint
+    [frame] = rig.begin(sending(rig, message_id="m2"))
+    rig.feed(refused(frame, reason))
+    assert not isinstance(error_of(rig), OutcomeUnknown)
+
+
+@pytest.mark.parametrize("how", ["not recorded", "draining", "no connection", "closed"])
+def test_a_repetition_that_never_leaves_says_nothing_of_the_attempt_before(how: str) -> None:
+    """F76: refusals that invite another attempt until the time is up, and none at all."""
+    rig = online()
+    doubtful(rig)
+    if how in ("no connection", "closed"):
+        rig.lose()
+        rig.begin(sending(rig))
+        if how == "closed":
+            rig.core.close(rig.now, finished=True)
+    else:
+        [frame] = rig.begin(sending(rig))
+        rig.pass_time(SEND_MS - 1)
+        rig.feed(refused(frame, {"not recorded": reasons.NOT_RECORDED, "draining": reasons.DRAINING}[how]))
+    rig.pass_time(SEND_MS)
+    error = error_of(rig)
+    assert (type(error), error.code) == (OutcomeUnknown, "receipt_missing")
+
+
+def test_an_outcome_ends_the_doubt() -> None:
+    """F76: from then on the id is as any other."""
+    rig = online()
+    doubtful(rig)
+    [frame] = rig.begin(sending(rig))
+    rig.feed(delivered(frame))
+    [operation] = rig.settled()
+    assert operation.error is None
+    [frame] = rig.begin(sending(rig))
+    rig.feed(refused(frame, reasons.SESSION_NOT_FOUND))
+    assert isinstance(error_of(rig), TargetNotFound)
+
+
+def test_that_it_was_shown_too_late_ends_the_doubt() -> None:
+    """Protocol 9.5.5: its reader was told that it is out of date, and there is no other copy."""
+    rig = online()
+    doubtful(rig)
+    for reason, code in ((reasons.OUT_OF_DATE, "expired"), (reasons.SESSION_NOT_FOUND, "not_found")):
+        [frame] = rig.begin(sending(rig))
+        rig.feed(refused(frame, reason))
+        error = error_of(rig)
+        assert (error.code, isinstance(error, OutcomeUnknown)) == (code, False)
+
+
+def test_what_a_broker_says_is_unknown_for_good_stays_so() -> None:
+    """Protocol 4.8 D11: another attempt cannot settle it, and does not invite one."""
+    rig = online()
+    for reason in (reasons.UNCERTAIN, reasons.SESSION_NOT_FOUND):
+        [frame] = rig.begin(sending(rig))
+        rig.feed(refused(frame, reason))
+        error = error_of(rig)
+        assert isinstance(error, OutcomeUnknown)
+        assert (error.code, error.retry) == ("outcome_unknown", "never")
+        assert error.hint.startswith("Ask the target")
+
+
+def test_a_caller_that_went_left_it_in_doubt() -> None:
+    """F76: it was written, and nobody waited for what became of it."""
+    rig = online()
+    operation = sending(rig)
+    rig.begin(operation)
+    rig.core.withdraw(operation, rig.now)
+    [frame] = rig.begin(sending(rig))
+    rig.feed(refused(frame, reasons.SESSION_NOT_FOUND))
+    assert isinstance(error_of(rig), OutcomeUnknown)
+
+
+def test_the_latest_doubts_are_remembered() -> None:
+    """F76, within ``DOUBTFUL_SENDS``."""
+    rig = online()
+    rig.lose()
+    for number in range(DOUBTFUL_SENDS + 1):
+        operation = sending(rig, message_id=f"m{number}")
+        operation.repeats(OutcomeUnknown("It may have arrived"))
+        rig.begin(operation)
+        rig.core.withdraw(operation, rig.now)
+    rig.register()
+    for number, is_doubtful in ((0, False), (1, True)):
+        [frame] = rig.begin(sending(rig, message_id=f"m{number}"))
+        rig.feed(refused(frame, reasons.SESSION_NOT_FOUND))
+        assert isinstance(error_of(rig), OutcomeUnknown) == is_doubtful
 
 
 # --- replies --------------------------------------------------------------------------------------------

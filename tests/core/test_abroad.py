@@ -334,6 +334,59 @@ def test_while_the_engine_cannot_be_reached_what_may_wait_waits_and_the_rest_is_
     assert b.texts() == ["later"]
 
 
+@pytest.mark.parametrize("is_ask", [False, True])
+def test_what_may_have_arrived_stays_in_doubt_while_the_engine_cannot_be_reached(is_ask: bool) -> None:
+    """D13, 6.9.2: it went out before, and is or may be shown there; only what never went out was not sent."""
+    cluster = Cluster()
+    alice, bob = client(cluster, "a", "alice", **QUEUE), client(cluster, "b", "bob")
+    more = {"expectsReply": True} if is_ask else {}
+    assert sent(cluster, alice, "bob", "m1", **more) == []
+    cluster.run(Limits().receipt_wait_ms)
+    assert reason(alice.got()) == reasons.RECEIPT_MISSING
+    cluster.cut("a", leases_end=False)
+    unavailable = reasons.CLUSTER_UNAVAILABLE_TO_ASK if is_ask else reasons.CLUSTER_UNAVAILABLE
+    assert reason(alice.message("bob", "m1", **more)) == reasons.unconfirmed(unavailable)
+    assert reason(alice.message("bob", "m2", **more)) == unavailable
+    cluster.join("a")
+    assert bob.texts() == ["x"]
+    bob.write("received", messageId="m1")
+    cluster.run()
+    alice.got()
+    assert only(sent(cluster, alice, "bob", "m1", **more))["type"] == "delivered"
+    assert bob.texts() == []
+
+
+@pytest.mark.parametrize("is_ask", [False, True])
+@pytest.mark.parametrize("is_received", [False, True])
+def test_who_repeats_after_the_broker_began_anew_without_the_engine_is_not_told_not_found(
+    is_ask: bool, is_received: bool
+) -> None:
+    """D13, 6.9.2: the new process does not know who is on other machines, but what went there it has on disk."""
+    cluster = Cluster()
+    alice, bob = client(cluster, "a", "alice", **QUEUE), client(cluster, "b", "bob")
+    more = {"expectsReply": True} if is_ask else {}
+    assert sent(cluster, alice, "bob", "m1", **more) == []
+    if is_received:
+        confirm(cluster, bob, "m1")
+    cluster.crash("a", is_cut=True)
+    alice = client(cluster, "a", "alice", preferredSessionId=alice.id, **QUEUE)
+    told = only(answers(alice.message("bob", "m1", **more)))
+    if is_received and not is_ask:
+        assert told["type"] == "delivered"
+    else:
+        assert told["reason"] == (reasons.QUESTION_OUT_OF_REACH if is_received else reasons.RECEIPT_MISSING)
+    assert reason(alice.message("bob", "m2", **more)) == reasons.SESSION_NOT_FOUND
+    cluster.join("a")
+    cluster.run(Limits().announce_ms)
+    assert set(bob.texts()) == (set() if is_received else {"x"}), "until it is confirmed it may come again"
+    if not is_received:
+        bob.write("received", messageId="m1")
+        cluster.run()
+    alice.got()
+    assert only(sent(cluster, alice, "bob", "m1", **more))["type"] == "delivered"
+    assert bob.texts() == []
+
+
 def test_a_command_that_has_ended_when_its_message_arrives_has_sent_it_all_the_same() -> None:
     """Who sends may be a session for a moment, of which the other broker never heard."""
     cluster = Cluster()

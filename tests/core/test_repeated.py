@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from intercom.limits import Limits
 from intercom.wire import reasons
+from tests.core.family import CHILD, Family, hold
 from tests.core.harness import INFO, World, answers, only, reason, without_announcements
 from tests.core.mail import AGENT, Agent, enter, holder, reattach
 
@@ -208,3 +212,98 @@ def test_a_question_is_answered_under_the_address_while_sides_are_on_their_way_b
     assert [frame for frame in frames if frame["type"] == "peer_disconnected"] == []
     if "w" not in order:
         assert owed(reattach(world, worker)) == []
+
+
+# --- what may have arrived (6.9.2) ----------------------------------------------------------------------
+
+RECEIPT_MS = Limits().receipt_wait_ms
+
+
+def in_doubt(world: World, *, is_ask: bool = False, **members: Any) -> tuple[Agent, Agent]:
+    """Return a sender, and the recipient of its message m1, which has not confirmed it."""
+    sender, target = enter(world, "sender", **members), enter(world, "target")
+    again(sender, is_ask=is_ask)
+    world.pass_time(RECEIPT_MS)
+    assert reason(answers(sender.got())) == reasons.RECEIPT_MISSING
+    return sender, target
+
+
+def again(sender: Agent, text: str = "x", *, is_ask: bool = False) -> list[dict[str, Any]]:
+    return answers(sender.message("target", "m1", text, **({"expectsReply": True} if is_ask else {})))
+
+
+def test_a_message_that_may_have_arrived_is_not_refused_because_its_target_is_gone() -> None:
+    """Protocol 6.9.2, E6: nobody knows whether the target has it"""
+    world = World()
+    sender, target = in_doubt(world)
+    target.write("unregister")
+    told = only(again(sender))
+    assert (told["type"], told["reason"], "reasonCode" in told) == ("delivery_failed", reasons.RECEIPT_MISSING, False)
+    assert reason(again(sender, "something else")) == reasons.SESSION_NOT_FOUND
+    assert reason(answers(sender.message("target", "m2"))) == reasons.SESSION_NOT_FOUND
+
+
+def test_a_message_that_may_have_arrived_is_not_refused_because_its_target_is_away() -> None:
+    """Protocol 6.9.2, E7: nothing else was sent, but the first attempt may have arrived"""
+    world = World()
+    sender, target = in_doubt(world)
+    target.leave()
+    told = only(again(sender))
+    assert told["reason"] == reasons.unconfirmed(reasons.away_unqueued("target")) and "reasonCode" not in told
+    assert only(answers(sender.message("target", "m2")))["reasonCode"] == "away"
+
+
+def test_an_older_client_hears_as_ever_that_nobody_is_there() -> None:
+    """Protocol 5.30: who does not know features reads the reasons it knows"""
+    world = World()
+    sender, target = in_doubt(world, features=())
+    target.write("unregister")
+    assert reason(again(sender)) == reasons.SESSION_NOT_FOUND
+
+
+def test_a_question_that_may_have_arrived_does_not_wait_for_who_is_gone() -> None:
+    """Protocol 6.9.2, 6.9.5"""
+    world = World()
+    sender, target = in_doubt(world, is_ask=True, returnAddress="s")
+    target.write("unregister")
+    sender.got()
+    told = reasons.unknown(reasons.SESSION_NOT_FOUND)
+    assert reason(again(sender, is_ask=True)) == told
+    world.crash()
+    sender = enter(world, "sender", returnAddress="s")
+    late = Limits().dormant_target_ms
+    for pause, expected in ((0, reasons.RECEIPT_MISSING), (late - 1, reasons.RECEIPT_MISSING), (1, told)):
+        world.pass_time(pause)
+        assert reason(again(sender, is_ask=True)) == expected, "it may be on its way back to the new broker"
+
+
+def test_a_message_that_may_have_arrived_stays_in_doubt_when_it_would_be_refused_now() -> None:
+    """Protocol 6.9.2, D7: that it may not be sent now does not tell whether it was shown"""
+    world = World()
+    sender, target = enter(world, "sender", info={"group": "one"}), enter(world, "target", info={"group": "two"})
+    target.write("join_group", requestId="j", group="one")
+    sender.message(target.id, "m1")
+    world.pass_time(RECEIPT_MS)
+    sender.got()
+    target.write("leave_group", requestId="l", group="one")
+    assert reason(answers(sender.message(target.id, "m1"))) == reasons.unknown(reasons.DIFFERENT_GROUP)
+    assert reason(answers(sender.message(target.id, "m2"))) == reasons.DIFFERENT_GROUP
+
+
+def test_a_message_that_may_have_arrived_stays_in_doubt_when_its_target_does_not_come_back() -> None:
+    """Protocol 6.11: the hold ends, and what was sent before it has an unknown outcome all the same"""
+    family = Family()
+    writer = family.sender(features=list(AGENT), clientProtocolVersion="1.0", kind="custom")
+    child = family.child(returnAddress="child", acknowledgesReceipt=True)
+    writer.message(CHILD, "m1")
+    family.world.pass_time(RECEIPT_MS)
+    assert reason(answers(writer.got())) == reasons.RECEIPT_MISSING
+    child.leave()
+    family.reserve()
+    for message_id, told in (
+        ("m1", reasons.unconfirmed(reasons.RESTORING_TIMED_OUT)),
+        ("m2", reasons.RESTORING_TIMED_OUT),
+    ):
+        hold(writer, message_id)
+        family.world.pass_time(Limits().hold_ms)
+        assert reason(answers(writer.got())) == told

@@ -94,7 +94,11 @@ def test_every_reason_has_its_code(reason: str, code: str) -> None:
 
 
 def test_no_text_of_ours_goes_without_a_code() -> None:
-    texts = {name: text for name, text in vars(reasons).items() if name.isupper() and isinstance(text, str)}
+    texts = {
+        name: text
+        for name, text in vars(reasons).items()
+        if name.isupper() and name[0] != "_" and isinstance(text, str)
+    }
     assert "SESSION_NOT_FOUND" in texts
     assert [name for name, text in texts.items() if reasons.code_of(text) == "refused"] == []
 
@@ -121,3 +125,53 @@ def test_an_ambiguous_target_never_names_other_sessions() -> None:
     assert reasons.ambiguous_prefix("0f8fad5b") == (
         'Multiple session IDs begin with "0f8fad5b". Use the full session ID instead.'
     )
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        (reasons.SESSION_NOT_FOUND, "receipt_missing"),
+        (reasons.CLUSTER_UNAVAILABLE, "receipt_missing"),
+        (reasons.CLUSTER_UNAVAILABLE_TO_ASK, "receipt_missing"),
+        (reasons.away("bob"), "receipt_missing"),
+        (reasons.RESTORING_TIMED_OUT, "receipt_missing"),
+        (reasons.kept_unqueued("hold"), "receipt_missing"),
+        (reasons.loop_too_fast(5_000), "receipt_missing"),
+        (reasons.capacity("full", 5_000), "receipt_missing"),
+        (reasons.DIFFERENT_GROUP, "outcome_unknown"),
+        (reasons.NO_OPEN_QUESTION, "outcome_unknown"),
+        (reasons.REFUSED_BY_POLICY, "outcome_unknown"),
+        ("Something another broker says", "outcome_unknown"),
+    ],
+)
+def test_no_refusal_of_a_repetition_says_that_its_message_did_not_arrive(reason: str, code: str) -> None:
+    """protocol 6.9.2: what may have arrived is uncertain, whatever keeps its repetition from going out"""
+    told = reasons.in_doubt(reason)
+    assert reasons.code_of(told) == code
+    assert told.endswith(reason) == (reason != reasons.SESSION_NOT_FOUND)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        reasons.UNCERTAIN,
+        reasons.UNDER_WAY,
+        reasons.RECEIPT_MISSING,
+        reasons.NOT_CONFIRMED_DURABLY,
+        reasons.NOT_RECORDED,
+        reasons.OUT_OF_DATE,
+        reasons.ALREADY_ANSWERED,
+        reasons.RESTORING_WITHDRAWN,
+        reasons.conflict("m1"),
+    ],
+)
+def test_what_tells_of_an_earlier_attempt_is_told_as_it_is(reason: str) -> None:
+    """protocol 6.9.2"""
+    assert reasons.in_doubt(reason) == reason
+
+
+@pytest.mark.parametrize("reason", [reasons.SESSION_NOT_FOUND, reasons.away("bob")])
+def test_nobody_is_to_wait_for_the_answer_of_who_may_be_gone(reason: str) -> None:
+    """protocol 6.9.2: an asker would wait as long as for its answer"""
+    told = reasons.in_doubt(reason, is_left_ask=True)
+    assert (reasons.code_of(told), told.endswith(reason)) == ("outcome_unknown", True)

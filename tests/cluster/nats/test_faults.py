@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from intercom import blocking
-from intercom.errors import TargetNotFound
+from intercom.errors import OutcomeUnknown, TargetNotFound
 from tests.support.brokers import UNHURRIED_MS
 from tests.support.hazards import Listener, Machines, Sender, dies_at, hurried, until_seen
 from tests.support.raw import PATIENCE_S
@@ -89,6 +89,39 @@ def test_a_broker_that_dies_on_the_way_of_a_message(make: Make, point: str) -> N
         machines.until_joined()
         until_seen(alice, "bob")
         sender.settle(bob)
+
+
+def test_a_message_that_may_have_arrived_stays_in_doubt_without_the_engine_and_for_a_new_broker(make: Make) -> None:
+    """Section 5, engine unreachable, A killed: who repeats under the id is not told that nothing took effect."""
+    machines = make(faults={"laptop": hurried(receipt_wait_ms=300)})
+
+    def repeats() -> str:
+        """Send the message as a program that knows nothing of earlier attempts; return what was told."""
+        with at(machines, "laptop", address="alice") as alice, pytest.raises(OutcomeUnknown) as unknown:
+            alice.send("bob", "once", message_id="m1", queue=False, timeout=1)
+        return unknown.value.code
+
+    with at(machines, "studio", "bob") as bob:
+        with at(machines, "laptop", address="alice") as alice:
+            until_seen(alice, "bob")
+        assert repeats() == "receipt_missing"  # bob has it, and has not looked
+        machines.engines[0].kill()
+        machines.until("laptop", lambda found: found["status"] == "unavailable")
+        assert repeats() == "receipt_missing"
+        machines.brokers["laptop"].kill()
+        machines.start("laptop")
+        assert repeats() == "receipt_missing"
+        machines.engines[0].start()
+        machines.until_joined()
+        message = bob.receive(timeout=PATIENCE_S)
+        assert message is not None and message.text == "once"
+        message.confirm()
+        with at(machines, "laptop", address="alice") as alice:
+            until_seen(alice, "bob")
+            assert alice.send("bob", "once", message_id="m1", queue=False).state == "delivered"
+            alice.send("bob", "the last one")
+        message = bob.receive(timeout=PATIENCE_S)
+        assert message is not None and message.text == "the last one"
 
 
 # --- the way to the engine ------------------------------------------------------------------------------
