@@ -662,6 +662,8 @@ CLUSTER_DIRECT_MS = 1_000
 """What the engine does not answer for so long is given to the broker it is for directly as well."""
 CLUSTER_DIRECT_AGAIN_MS = 500
 """Pause before it is given to that again."""
+CLUSTER_STAND_IN_MS = 500
+"""A broker stands in for an engine that is not ready on a new connection after this time."""
 CLUSTER_CALL_MS = 2_000
 """Pause between two calls of a broker that wants everything directly, as the engine hands it out nothing."""
 CLUSTER_CALLED_MS = 5_000

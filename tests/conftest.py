@@ -30,13 +30,14 @@ settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
 
 # Hundreds of interpreters are started; each would compile the package anew where bytecode is not kept.
-with suppress(OSError):
-    BYTECODE.mkdir(parents=True, exist_ok=True)
-    (BYTECODE / ".gitignore").write_text("*\n")
+if "PYTHONPYCACHEPREFIX" not in os.environ:
+    with suppress(OSError):
+        BYTECODE.mkdir(parents=True, exist_ok=True)
+        (BYTECODE / ".gitignore").write_text("*\n")
+    os.environ["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
+sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"]
 sys.dont_write_bytecode = False
-sys.pycache_prefix = str(BYTECODE)
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-os.environ["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
 
 
 @pytest.hookimpl(optionalhook=True)

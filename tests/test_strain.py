@@ -1,17 +1,20 @@
-"""Run the short forms of what is in ``scripts/strain``; test how a soak and a flood judge."""
+"""Run the short forms of what is in ``scripts/strain``; test how a soak and a flood judge, and who may damage."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from scripts.strain import flood
+from scripts.strain import damage, flood
 from scripts.strain.soak import CHURN_DESCRIPTORS, SLACK_KIB, Sample, judge
 from tests.support.brokers import TOP, environment
+from tests.support.processes import OTHER_USER, complaints, in_child
 
 pytestmark = pytest.mark.long
 
@@ -70,8 +73,34 @@ def test_a_short_form_passes(script: str, arguments: tuple[str, ...]) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == ""
+    assert complaints(done.stderr) == ""
     assert done.stdout.endswith("\npassed\n")
+
+
+def test_that_a_step_takes_long_is_no_complaint() -> None:
+    """What asyncio says of it in its debug mode; all else is one."""
+    code = "import asyncio, sys, time\nasync def main():\n    time.sleep(0.2)\nasyncio.run(main())\nsys.exit('wrong')"
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, timeout=30, check=False)
+    assert done.stderr.startswith(b"Executing <")
+    assert complaints(done.stderr) == "wrong\n"
+
+
+def test_a_home_is_damaged_in_every_way_without_being_root(short_path: Path) -> None:
+    """What has mode 0 is read all the same, keeps its mode, and is replaced by the next copy."""
+
+    def look() -> tuple[dict[str, bytes | None], int]:
+        template, place = short_path / "template", short_path / "place"
+        (template / "identities").mkdir(parents=True)
+        (template / "intercom.db").write_bytes(b"rows")
+        (template / "identities" / "eve").write_bytes(b"proof")
+        for shut in ("identities", "intercom.db"):
+            damage._copy(template, place)
+            (place / shut).chmod(0)
+        return damage.contents(place), (place / "intercom.db").stat().st_mode & 0o777
+
+    if os.geteuid() == 0:
+        os.chown(short_path, OTHER_USER, OTHER_USER)
+    assert in_child(look, user=OTHER_USER if os.geteuid() == 0 else None) == ({"intercom.db": b"rows"}, 0)
 
 
 def grown(**growth: int) -> list[Sample]:

@@ -18,7 +18,7 @@ from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
-from intercom.core.attempts import NOT_FOUND_CODE, Attempt
+from intercom.core.attempts import NOT_FOUND_CODE, Attempt, Refusal
 from intercom.core.clock import Instant
 from intercom.core.letters import (
     NOTICE,
@@ -289,6 +289,8 @@ class Abroad:
         arrived, mark = found[0], found[1].mark
         del self._arrivals[to.peer_id, frame.message_id]
         operation = self._operations.by_id(frame.message_id)
+        if operation is not None and isinstance(frame, Queued):
+            _note_answered(operation, to.peer_id, found[1].attempt)
         recipient = None if operation is None else operation.recipient_session
         letter = OutcomeLetter(frame.message_id, mark, frame.attempt_id, "delivered", recipient=recipient or "")
         if isinstance(frame, Queued):
@@ -455,7 +457,7 @@ class Abroad:
             assert refusal is not None
             self._post_outcome(connection, refusal, 0)
             return
-        if address.home is None and self._comes_home(connection, address, letter, now):
+        if address.home is None and self._comes_home(connection, address, frame, letter, now):
             return
         found = self._queueing.of_address(address)
         if address.home is None and isinstance(found, Session):
@@ -465,8 +467,10 @@ class Abroad:
             away = found if isinstance(found, Away) else Away(address.key, address.name, "", address.groups)
             self._deciding.send_away(connection, away, frame, now)
 
-    def _comes_home(self, connection: RemoteConnection, address: Address, letter: SendLetter, now: Instant) -> bool:
-        """Answer for mail that somebody here wrote, and that comes back since its address is at home here by now."""
+    def _comes_home(
+        self, connection: RemoteConnection, address: Address, frame: Send, letter: SendLetter, now: Instant
+    ) -> bool:
+        """Answer for mail that was here before, and that comes back since its address is at home here by now."""
         operation = self._operations.by_id(letter.message_id)
         if (
             operation is None
@@ -476,20 +480,44 @@ class Abroad:
             or operation.unconfirmed is not None
         ):
             return False
+        peer = connection.peer_id
+        is_copy = _was_answered(operation, peer, letter.attempt)
+        keeper = broker_of(operation) if operation.mail is None else ""
         answer: Delivered | Queued
         if operation.state is OperationState.ACCEPTED:
             answer = Delivered(letter.message_id, letter.attempt)
+        elif keeper and (is_copy or not (letter.was_forwarded or keeper == peer)):
+            self._ask_its_keeper(connection, address, frame, operation, now)
+            return True
         else:
             if operation.mail is not None and operation.target != address.key:
                 self._mailing.readdress(operation.mail, address.key, now)
             elif operation.mail is None and not self._queueing.take_back(operation, letter, address.key, now):
                 return False
             assert operation.mail is not None, "it waited here, or has been taken back"
-            self._mailing.is_not_at(operation.mail, connection.peer_id, now)
+            if not is_copy:
+                self._mailing.is_not_at(operation.mail, peer, now)
             position = 1 if operation.position is None else operation.position
             answer = Queued(letter.message_id, address.name, position, letter.attempt)
         self._outbox.write(connection, answer, operation.ticket)
         return True
+
+    def _ask_its_keeper(
+        self, connection: RemoteConnection, address: Address, frame: Send, operation: Operation, now: Instant
+    ) -> None:
+        """Let a copy wait for what the broker says that has had the message since, or refuse it for now."""
+        away = Away(address.key, address.name, "", address.groups)
+        looked = self._queueing.look(connection, frame, away, operation, now)
+        if looked is not True:
+            refusal = looked or Refusal("D9", reasons.UNCERTAIN_ELSEWHERE, after=operation.ticket)
+            self._deciding.refuse(connection, operation.message_id, frame.attempt_id, refusal)
+
+    def was_passed_on(self, operation: Operation, peer: str) -> None:
+        """Take note that the broker which had a message says that this one has it now, unless it has come home."""
+        target = operation.target or ""
+        if operation.state is OperationState.RESERVED:
+            mailbox = target.removeprefix(PEER).partition(":")[2] if target.startswith(PEER) else target
+            self._operations.keep_elsewhere(operation, operation.position or 1, f"{PEER}{peer}:{mailbox}")
 
     def _may_tell(self, fact: Arrived, letter: OutcomeLetter) -> bool:
         """Tell whether a broker may say what became of a message: it was sent to that one, under this very id."""
@@ -657,6 +685,31 @@ def _kept_at(peer: str, mark: str) -> str:
 def _wording_of(group: str, name: str) -> str:
     """Return what tells two sends to an address to be the same, whoever holds it: it is no name of anybody."""
     return f"{group}/{name.lower()}/"
+
+
+def broker_of(operation: Operation) -> str:
+    """Return the broker that a message was brought to, or passed on to; empty: it is here."""
+    target = operation.target or ""
+    return target.removeprefix(PEER).partition(":")[0] if target.startswith(PEER) else operation.posted_to
+
+
+def _note_answered(operation: Operation, peer: str, attempt: str) -> None:
+    """Take note that a message waits here that came with this attempt: it may be handed on from now on."""
+    process, place = _place_of(peer, attempt)
+    answered = operation.answered_attempts or {}
+    operation.answered_attempts = {**answered, process: max(place, answered.get(process, place))}
+
+
+def _was_answered(operation: Operation, peer: str, attempt: str) -> bool:
+    """Tell whether what comes is older than, or is, what was answered of the same process: it is a copy."""
+    process, place = _place_of(peer, attempt)
+    return place <= (operation.answered_attempts or {}).get(process, (0, ""))
+
+
+def _place_of(peer: str, attempt: str) -> tuple[tuple[str, str], tuple[int, str]]:
+    """Return whose an attempt is, and what orders it among those of the same process."""
+    process, _, number = attempt.rpartition(".")
+    return (peer, process), (len(number), number)
 
 
 def _delivery_id(letter: SendLetter, peer: str) -> str:

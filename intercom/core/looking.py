@@ -21,6 +21,7 @@ from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError
 from msgspec.json import decode
 from msgspec.structs import replace
 
+from intercom.core.abroad import broker_of
 from intercom.core.attempts import CONFLICT_CODE, Refusal, said_before
 from intercom.core.clock import Instant
 from intercom.core.holders import Holders, key_of_session
@@ -189,7 +190,7 @@ class Looking:
             return False
         heard = others if key is None else self.holders.of(key, now)
         if operation is not None:
-            peer = _peer_of(operation)
+            peer = broker_of(operation)
             heard = (peer,) if peer else ()
         peers = None if heard is None else self._reachable(heard, connection)
         if peers is not None and not peers:
@@ -225,7 +226,7 @@ class Looking:
         return peers
 
     def _is_out_of_reach(self, operation: Operation) -> bool:
-        peer = _peer_of(operation)
+        peer = broker_of(operation)
         return peer != "" and self._abroad.is_cut_off(peer)
 
     def _ask(self, name: str, look: _Look, peers: set[str]) -> None:
@@ -331,7 +332,7 @@ class Looking:
         after = 0 if operation is None else operation.ticket
         if letter.behind is not None:
             after = self._ledger.last_ticket  # of what was sent over, which may wait for its commit
-        passed_to = _peer_of(operation) if operation is not None and result == "reserved" else ""
+        passed_to = broker_of(operation) if operation is not None and result == "reserved" else ""
         answer = LookedLetter(letter.look, result, position, passed_to)
         self._abroad.post(peer, LOOKED, f"{LOOKED} {letter.message_id}", answer, after)
 
@@ -431,6 +432,10 @@ class Looking:
         else:
             if operation is not None and heard.keys() == {"nothing"} and not look.peers:
                 self._abroad.never_arrived(operation, now)
+            elif operation is not None and isinstance(look.connection, RemoteConnection):
+                peer = look.connection.peer_id
+                if any(letter.passed_to == peer for letter in look.heard):
+                    self._abroad.was_passed_on(operation, peer)
             self._looked = look.place
             try:
                 if isinstance(look.connection, RemoteConnection):
@@ -453,9 +458,3 @@ def _address_of(address: Address | None, frame: Send, message: Message) -> tuple
     if may_overtake or address is None or address.home is not None or address.is_of_broker:
         return None
     return address.group, address.name
-
-
-def _peer_of(operation: Operation) -> str:
-    """Return the broker that a message was brought to, or passed on to; empty: it is here."""
-    target = operation.target or ""
-    return target.removeprefix(PEER).partition(":")[0] if target.startswith(PEER) else operation.posted_to

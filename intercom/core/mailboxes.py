@@ -30,6 +30,7 @@ class Mail:
         "confirmed_by",
         "deadline",
         "due",
+        "is_back",
         "is_offered",
         "is_plain",
         "joined",
@@ -50,6 +51,8 @@ class Mail:
         """The row of its message id; the broker's own notices have none."""
         self.offers = record.offers
         self.ticket = 0
+        self.is_back = False
+        """It was mail in this place before, of which the journal tells."""
         self.is_offered = False
         """Written, or about to be, to who holds the mailbox now."""
         self.offered_at: Instant | None = None

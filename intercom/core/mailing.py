@@ -174,6 +174,7 @@ class Mailing:
         size: int | None = None,
         number: int | None = None,
         posted_to: str = "",
+        is_back: bool = False,
     ) -> Mail:
         """Append a mail at its place in its mailbox together with ``changes``, and offer it once that is committed.
 
@@ -181,7 +182,8 @@ class Mailing:
         ``is_offered`` says that the holder of the mailbox has it already and has not confirmed it, ``was_written`` that
         a holder which has left may have it; ``body`` is the number under which its message is stored already, ``size``
         what that is charged for. ``number`` is its place where that is not the last one. ``posted_to`` is another
-        broker that may have it: nobody here is given it until that is known.
+        broker that may have it: nobody here is given it until that is known. ``is_back`` says that it was mail here
+        once, in this place.
         """
         if number is None:
             number = self._operations.next_number() if operation is None else operation.number
@@ -206,9 +208,11 @@ class Mailing:
             elsewhere=Elsewhere((posted_to,)) if posted_to else None,
         )
         mail = Mail(record, operation)
+        mail.is_back = is_back
         mail.is_plain = mail.says is not None and is_plain(letter.message)
         box = self._boxes.add(mail)
-        event = self._journal.event("mail.queued", record, now, event_id=f"mail:{record.number}:queued")
+        event_id = None if is_back else f"mail:{record.number}:queued"
+        event = self._journal.event("mail.queued", record, now, event_id=event_id)
         rows = () if operation is None else (SaveOperation(operation.record()),)
         bodies = () if body is not None else (SaveBody(record.number, letter.message),)
         events: tuple[Change, ...] = (event,)
@@ -522,7 +526,7 @@ class Mailing:
                         "mail.offered",
                         each.record,
                         now,
-                        event_id=f"mail:{each.number}:offered:{each.offers}",
+                        event_id=None if each.is_back else f"mail:{each.number}:offered:{each.offers}",
                         changed=changed,
                         session=box.holder.id,
                         **told,
@@ -632,8 +636,8 @@ class Mailing:
         operation.state = OperationState.RESERVED
         operation.position = operation.position or 1
         before, operation.target = operation.target, f"{PEER}{peer}:{mail.record.mailbox}"
-        event_id = f"mail:{mail.number}:handed_on"
-        event = self._journal.event("mail.handed_on", mail.record, now, event_id=event_id, is_gone=True, changed=())
+        # Without an id: it may come back, and be handed on once more.
+        event = self._journal.event("mail.handed_on", mail.record, now, is_gone=True, changed=())
         changes = (*_released(mail.record, now.wall), SaveOperation(operation.record()), event)
         operation.ticket = self._ledger.append(changes, self._undo_handed_on, (mail, before))
 

@@ -65,6 +65,8 @@ class Operation(Struct, eq=False):
     """The attempt of this process whose frame is being written right now."""
     posted_to: str = ""
     """The other broker that may have it, while it is reserved."""
+    answered_attempts: dict[tuple[str, str], tuple[int, str]] | None = None
+    """Of what has waited here: the newest attempt of each process of another broker that was answered so."""
 
     @property
     def was_withdrawn(self) -> bool:

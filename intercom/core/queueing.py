@@ -475,7 +475,7 @@ class Queueing:
             self._boxes.discard_if_unused(box)
             return False
         operation.state, operation.target, operation.position = OperationState.QUEUED, key, len(box) + 1
-        self._mailing.put(letter, operation, now, self._undo_take_over, before, was_written=True)
+        self._mailing.put(letter, operation, now, self._undo_take_over, before, was_written=True, is_back=True)
         return True
 
     def _answered(self, sender: Session, asker_id: str, reply_to: Any) -> tuple[tuple[Change, ...], Question | None]:

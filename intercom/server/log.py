@@ -49,9 +49,14 @@ class Log:
         self._descriptor = -1
         self._size = 0
         self._repeats: dict[tuple[str, str], _Repeats] = {}
+        self._statuses: dict[str, Any] = {}
+        """Which each event told last."""
 
     def write(self, event: str, *, level: str = "info", **members: Any) -> None:
-        """Write one line: what happened and the members that tell it apart."""
+        """Write one line: what happened and the members that tell it apart.
+
+        A line that came shortly before is only counted; not one that tells another ``status`` than the one before it.
+        """
         if _LEVELS.index(level) < self._least:
             return
         if level != "info":
@@ -59,7 +64,9 @@ class Log:
         key = (event, str(members.get("reason", "")))
         now = self._wall()
         seen = self._repeats.get(key)
-        if seen is not None and 0 <= now - seen.since < LOG_REPEAT_MS / 1000:
+        status = members.get("status")
+        is_news, self._statuses[event] = status != self._statuses.get(event, status), status
+        if seen is not None and not is_news and 0 <= now - seen.since < LOG_REPEAT_MS / 1000:
             seen.count += 1
             return
         if seen is not None and seen.count:

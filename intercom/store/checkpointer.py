@@ -79,5 +79,9 @@ class Checkpointer:
         connection = sqlite3.connect(
             f"{self._database.as_uri()}?mode=rw&vfs=unix-excl", uri=True, isolation_level=None, timeout=BUSY_MS / 1_000
         )
-        connection.execute("PRAGMA synchronous = FULL")
+        try:
+            connection.execute("PRAGMA synchronous = FULL")
+        except BaseException:
+            connection.close()
+            raise
         return connection

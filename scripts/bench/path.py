@@ -44,7 +44,8 @@ class Counts:
         if threading.current_thread().name != BROKER:
             return None
         frame.f_trace_lines = False
-        frame.f_trace_opcodes = True
+        # CPython 3.12 may crash when it ends a generator that was left waiting with this set.
+        frame.f_trace_opcodes = event != "return"
         if self.is_on and event == "opcode":
             self.steps[frame.f_code] += 1
         return self.trace

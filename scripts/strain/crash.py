@@ -133,15 +133,13 @@ class Throne:
         for child in self._children:
             child.kill()
             child.wait()
-            if child.stderr is not None:
-                child.stderr.close()
+            child.close()
 
     def forget_dead(self) -> None:
         """Free what belongs to the dead ones."""
         for child in [child for child in self._children if child is not self.broker and child.poll() is not None]:
             self._children.remove(child)
-            if child.stderr is not None:
-                child.stderr.close()
+            child.close()
 
 
 class Crashes:

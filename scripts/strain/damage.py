@@ -32,11 +32,12 @@ from typing import Any, NamedTuple
 from intercom.cli.main import main as command
 from intercom.client import blocking, control
 from intercom.errors import BrokerError, IntercomError, TargetNotFound
-from intercom.paths import Paths
+from intercom.paths import PRIVATE_DIRECTORY, PRIVATE_FILE, Paths
 from scripts.strain import surroundings
 from scripts.strain.power import Promise, kept, promised
 from tests.support.brokers import environment
 from tests.support.forking import Child, serving_child
+from tests.support.processes import complaints
 
 ROUNDS = 4
 LENGTHS = 12
@@ -93,6 +94,7 @@ def fill(home: Path, older: Path) -> list[Promise]:
         promises += told
         broker.kill()
         broker.wait()
+        broker.close()
         (home / "trace").unlink()
         if not number:
             shutil.copytree(
@@ -117,9 +119,11 @@ def start(home: Path) -> Child:
 
 
 def said_by(child: Child) -> str:
-    """Return what a broker that has ended wrote."""
+    """Return what a broker that has ended wrote, and let go of it."""
     assert child.stderr is not None
-    return child.stderr.read().decode(errors="replace").strip()
+    said = complaints(child.stderr.read()).strip()
+    child.close()
+    return said
 
 
 def doctor(home: Path) -> str:
@@ -153,8 +157,7 @@ def outcome(home: Path, promises: Sequence[Promise]) -> Outcome:
     finally:
         child.kill()
         child.wait()
-        if child.stderr is not None:
-            child.stderr.close()
+        child.close()
 
 
 def _refusal(session: blocking.Session) -> str | None:
@@ -401,6 +404,8 @@ def _copy(template: Path, place: Path) -> None:
     for old in (place, place.with_name("elsewhere")):
         if old.is_symlink():
             old.unlink()
+        for shut in (path for path in old.rglob("*") if path.is_dir() and not path.is_symlink()):
+            shut.chmod(PRIVATE_DIRECTORY)  # who is not root removes nothing from one of mode 0
         shutil.rmtree(old, ignore_errors=True)
     shutil.copytree(template, place, symlinks=True, ignore=shutil.ignore_patterns("*.sock"))
 
@@ -408,10 +413,23 @@ def _copy(template: Path, place: Path) -> None:
 def contents(home: Path) -> dict[str, bytes | None]:
     """Return what lies in the files of a home that a broker refuses to work with."""
     return {
-        path.name: path.read_bytes() if path.is_file() and not path.is_symlink() else None
+        path.name: _content(path) if path.is_file() and not path.is_symlink() else None
         for path in home.iterdir()
         if path.name in ("intercom.db", "intercom.db-wal", "intercom.key", "intercom.toml")
     }
+
+
+def _content(file: Path) -> bytes:
+    """Return what is in a file, of whatever mode."""
+    try:
+        return file.read_bytes()
+    except PermissionError:
+        mode = file.stat().st_mode
+        file.chmod(PRIVATE_FILE)
+        try:
+            return file.read_bytes()
+        finally:
+            file.chmod(mode)
 
 
 def touched(before: dict[str, bytes | None], after: dict[str, bytes | None]) -> list[str]:

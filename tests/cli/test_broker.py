@@ -100,7 +100,7 @@ def go_on(worker: Running) -> None:
 @pytest.fixture
 def worker(shell: Shell) -> Iterator[Running]:
     """Give a durable worker that carries one command out when it is told to."""
-    shell.serve({"INTERCOM_IDLE_MS": "60000"})
+    shell.serve()
     running = working(shell, WORKER)
     shell.wait_for_sessions(1)
     yield running
@@ -217,7 +217,7 @@ def test_a_command_is_carried_out_first(shell: Shell, worker: Running) -> None:
 @pytest.mark.parametrize("program", [BUSY_BLOCKING, BUSY_ANYIO], ids=["blocking", "anyio"])
 def test_a_worker_that_reports_goes_on_with_the_next_broker(shell: Shell, program: str) -> None:
     """FE 4.10, link_drain: what was begun ends, the rest is begun with the next broker, and no event is lost."""
-    shell.serve({"INTERCOM_IDLE_MS": "60000"})
+    shell.serve()
     worker = working(shell, program)
     try:
         shell.wait_for_sessions(1)
@@ -236,7 +236,7 @@ def test_a_worker_that_reports_goes_on_with_the_next_broker(shell: Shell, progra
         go_on(worker)
         first = int(worker.line().removeprefix("done c1 "))
         assert draining.finish().document == {"ok": True, "pid": pid, "finished": True, "open": {}, "failed": []}
-        shell.serve({"INTERCOM_IDLE_MS": "60000"})
+        shell.serve()
         assert shell.broker_pid() != pid
         assert worker.line() == f"begun c2 {shell.broker_pid()}", "it waited for the next broker"
         go_on(worker)

@@ -182,7 +182,7 @@ def test_another_broker_serves_already(shell: Shell) -> None:
 @pytest.mark.parametrize("verb", CALLS)
 def test_a_broker_that_is_silent(shell: Shell, verb: str) -> None:
     """F6: said within the time that was given, and never replaced."""
-    shell.serve({"INTERCOM_IDLE_MS": "60000"})
+    shell.serve()
     pid = shell.broker_pid()
     socket = (shell.home / "broker.sock").stat().st_ino
     stop(pid)
@@ -284,7 +284,7 @@ def test_a_broker_that_dies_while_somebody_listens(
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 def test_no_file_where_one_is_expected(shell: Shell, place: str, make: Callable[[Path], None]) -> None:
     """A pipe is never waited for, whatever the verb; and nothing of it is a fault of the command's own."""
-    shell.serve({"INTERCOM_IDLE_MS": "60000"})
+    shell.serve()
     (shell.home / place).unlink(missing_ok=True)
     (shell.home / place).parent.mkdir(mode=0o700, exist_ok=True)
     if not (shell.home / place).exists():

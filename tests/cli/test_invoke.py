@@ -35,7 +35,7 @@ with blocking.connect("builder", address=True, group="default", home=sys.argv[1]
 @pytest.fixture
 def worker(shell: Shell) -> Iterator[Running]:
     """Give a worker that carries tasks out as the documentation says, each when it is told to."""
-    shell.serve({"INTERCOM_IDLE_MS": "60000"})
+    shell.serve()
     process = subprocess.Popen(
         (sys.executable, "-c", WORKER, str(shell.home)),
         stdin=subprocess.PIPE,

@@ -53,11 +53,11 @@ def test_idle_and_busy_and_since_when(shell: Shell) -> None:
     """A status and its time are the session's claim: they stand there as it told them, whatever they are."""
     shell.serve()
     with shell.connect() as idle, shell.connect() as odd:
-        idle.register("idle one", session={"status": "idle", "lastActivity": time.time() * 1000 - 65_500})
+        idle.register("idle one", session={"status": "idle", "lastActivity": time.time() * 1000 - 7_530_000})
         odd.register("odd one", session={"status": "busy: x", "lastActivity": time.time() * 1000 + 1e9})
         head, *rows = shell.run("list").text.splitlines()
         cells = [re.split(" {2,}", row) for row in (head, *rows)]
-        assert [cell[2:4] for cell in cells] == [["STATUS", "SINCE"], ["idle", "1 min 5 s"], ["busy: x", "0 s"]]
+        assert [cell[2:4] for cell in cells] == [["STATUS", "SINCE"], ["idle", "2 h 5 min"], ["busy: x", "0 s"]]
         idle.send({"type": "presence", "requestId": "p", "status": "busy"})
         idle.expect("presence_ack")
         assert re.search(r"idle one .* busy +0 s", shell.run("list").text)

@@ -14,6 +14,7 @@ import pytest
 from intercom.client import aio, blocking
 from intercom.errors import UsageError
 from tests.support.brokers import TOP, BrokerProcess, environment
+from tests.support.processes import complaints
 from tests.support.raw import PATIENCE_S
 
 
@@ -97,9 +98,7 @@ def run(broker: BrokerProcess, code: str, *arguments: str) -> list[str]:
         timeout=4 * PATIENCE_S,
         check=False,
     )
-    # In its debug mode asyncio says of what took long on a busy machine that it did.
-    said = [line for line in found.stderr.splitlines() if not line.startswith("Executing <")]
-    assert (found.returncode, said) == (0, []), found
+    assert (found.returncode, complaints(found.stderr)) == (0, ""), found
     return found.stdout.splitlines()
 
 

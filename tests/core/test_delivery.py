@@ -263,6 +263,21 @@ def test_who_confirms_late_has_the_whole_time_unless_the_message_may_wait_as_mai
     assert target.texts() == ["x"]
 
 
+def test_the_wait_of_an_earlier_attempt_is_over_with_it() -> None:
+    """protocol 6.10.4: what may not wait as mail any more has the whole time from when it is sent again."""
+    world = World()
+    sender = enter(world, "a")
+    enter(world, "b")
+    sender.message("b", "m1", extra=WAITING)
+    world.pass_time(world.limits.busy_ms - 1)
+    sender.message("b", "m1")
+    sender.got()
+    world.pass_time(world.limits.receipt_wait_ms - 1)
+    assert answers(sender.got()) == []
+    world.pass_time(1)
+    assert reason(sender.got()) == reasons.RECEIPT_MISSING
+
+
 def test_what_may_wait_for_somebody_without_a_mailbox_is_waited_for_as_long_as_anything_else() -> None:
     """protocol 6.10.4: it cannot wait as mail"""
     world = World()

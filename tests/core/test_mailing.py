@@ -328,6 +328,23 @@ def test_a_message_that_is_not_valid_any_more_is_not_handed_over_by_a_retry() ->
     assert ids(back.mail()) == []
 
 
+def test_that_it_was_given_up_is_not_told_of_a_message_that_arrived_after_all() -> None:
+    """protocol 4.8 D23, P 8: a notice that waits behind other mail is taken back before anybody sees it."""
+    world = World(limits=Limits(mail_offers=1))
+    sender, target = away(world)
+    other = enter(world, "c")
+    other.queue("a", "x1")
+    sender.queue("b", "m1", validFor=world.limits.busy_ms)
+    world.pass_time(world.limits.busy_ms)
+    assert [record.notice is None for record in world.disk.mail.values()] == [True, False]
+    back = reattach(world, target)
+    sender.message("b", "m1")
+    back.confirm("m1")
+    assert {frame["type"] for frame in answers(sender.got())} == {"delivered"}
+    sender.confirm("x1")
+    assert sender.mail() == [] and world.disk.mail == {}
+
+
 def test_a_retry_after_its_time_learns_what_became_of_the_first_attempt() -> None:
     """protocol 4.8 D8, D23"""
     world = World()

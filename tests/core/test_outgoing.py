@@ -418,3 +418,14 @@ def test_a_broker_does_not_leave_while_something_is_on_its_way() -> None:
     cluster.join("a")
     confirm(cluster, b, "m1")
     assert world.broker.due_soon_count(world.now) == 0
+
+
+def test_who_does_not_know_of_mail_is_told_that_what_another_broker_keeps_was_delivered() -> None:
+    """Protocol 5.30: of a message to a stage that has not started: the queue of its run has it."""
+    cluster = Cluster()
+    a, b = cluster["a"].register("alice"), client(cluster, "b", "bob")
+    b.got()
+    a.message("bob", "m1", "once")
+    cluster.run()
+    outcome(cluster, "b", "queued", position=1)
+    assert only(answers(a.got())) == {"type": "delivered", "messageId": "m1", "attemptId": f"{a.conn}.1"}

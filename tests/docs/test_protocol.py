@@ -88,7 +88,7 @@ def test_the_client_of_the_page_sends_and_reports_refusals(broker: BrokerProcess
     [program] = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
     def sent(target: str) -> subprocess.CompletedProcess[str]:
-        arguments = [sys.executable, "-c", program, str(broker.socket), target, "hello"]
+        arguments = [sys.executable, "-X", "dev", "-c", program, str(broker.socket), target, "hello"]
         return subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE_S)
 
     with RawClient(broker.socket) as bob:

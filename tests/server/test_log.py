@@ -78,6 +78,15 @@ def test_repeats_are_counted_and_told_with_the_next_line(path: Path) -> None:
     assert told == [("r", 0, None), ("other", None, None), ("r", "last", 999)]
 
 
+def test_the_last_line_about_something_that_changes_is_how_it_is(path: Path) -> None:
+    """That it was so shortly before is no reason to leave out that it is so again."""
+    log = Log(path)
+    for status, reason in (("on", ""), ("off", "lost"), ("on", ""), ("on", ""), ("off", "lost")):
+        log.write("cluster", status=status, reason=reason)
+    assert [line["status"] for line in lines(path)] == ["on", "off", "on", "off"]
+    log.close()
+
+
 def test_counts_that_are_owed_are_told_at_the_end(path: Path) -> None:
     log = Log(path, wall=Clock())
     for event in ("a", "a", "b", "a"):

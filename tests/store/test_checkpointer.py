@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from threading import Event
 
 import pytest
 
@@ -66,6 +68,23 @@ def test_few_pages_are_left_to_be(paths: Paths, open_store: Callable[..., Store]
     checkpointer.close(BOUND_S)
     assert not checkpointer._thread.is_alive()
     checkpointer.committed(ENOUGH)  # nobody is there to do it any more
+
+
+def test_what_is_no_database_is_closed_at_once(
+    paths: Paths, checkpointer: Checkpointer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An open connection that nobody holds is closed whenever, in any thread, and with a warning since Python 3.13."""
+    connect, closed = sqlite3.connect, Event()
+
+    class Connection(sqlite3.Connection):
+        def close(self) -> None:
+            super().close()
+            closed.set()
+
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **keywords: connect(*args, factory=Connection, **keywords))
+    paths.database.write_bytes(b"no database, and longer than the header of one: " + LONG)
+    checkpointer.committed(ENOUGH)
+    assert closed.wait(BOUND_S)
 
 
 def test_trouble_with_the_database_ends_nothing(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from intercom.paths import Paths
 from tests.support.forking import MEASURED, Child, end, serving_child
-from tests.support.processes import stop
+from tests.support.processes import complaints, stop
 from tests.support.raw import PATIENCE_S, RawClient
 
 TOP = Path(__file__).resolve().parents[2]
@@ -176,6 +176,6 @@ class BrokerProcess:
 
     def _read_errors(self) -> str:
         if self.process.stderr is not None and not self.process.stderr.closed:
-            self.errors += self.process.stderr.read().decode(errors="replace")
+            self.errors += complaints(self.process.stderr.read())
             self.process.stderr.close()
         return self.errors

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from intercom.cli.main import main
-from tests.support.brokers import POLL_S, environment
+from tests.support.brokers import POLL_S, UNHURRIED_MS, environment
 from tests.support.forking import end, forked_broker
+from tests.support.processes import complaints
 from tests.support.raw import PATIENCE_S, EndOfStream, RawClient
 from tests.support.schemas import assert_described, verb_of
 
@@ -40,8 +41,8 @@ class Result(NamedTuple):
 
     @property
     def errors(self) -> str:
-        """Return standard error as text."""
-        return self.err.decode()
+        """Return standard error as text, but for what says how busy the machine is."""
+        return complaints(self.err)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -142,12 +143,14 @@ class Shell:
     def serve(self, env: Mapping[str, str] | None = None) -> None:
         """Have a broker that answers, unless there is one; quicker than a command that starts it.
 
-        It counts as one that has run for a while: whom it does not know is not waited for.
+        It counts as one that has run for a while: whom it does not know is not waited for. Unless ``env`` says
+        otherwise it stays however long the commands take to come.
         """
+        given = {"INTERCOM_IDLE_MS": str(UNHURRIED_MS), **(env or {})}
         try:
             self.connect().close()
         except OSError:
-            self._forked.append(forked_broker(self.home, self.environment(env)))
+            self._forked.append(forked_broker(self.home, self.environment(given)))
             self.wait_for(lambda: self.broker_pid() > 0)
             os.utime(self.home / "broker.pid", (0, 0))
 

@@ -81,6 +81,12 @@ class Child:
         """End it."""
         self.send_signal(signal.SIGKILL)
 
+    def close(self) -> None:
+        """Let go of its streams."""
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+
 
 def end(process: subprocess.Popen[bytes] | Child) -> None:
     """End a process that a test has done with, if it still runs.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import posix
+import re
 import signal
 import time
 import traceback
@@ -55,6 +56,15 @@ def in_child(function: Callable[[], Result], *, user: int | None = None, umask: 
     passed, result = pickle.loads(content)
     assert passed, result
     return result  # type: ignore[no-any-return]
+
+
+def complaints(written: str | bytes) -> str:
+    """Return what was written to standard error, without what says nothing but that the machine is busy.
+
+    That is what asyncio in its debug mode says of each step of a loop that takes long.
+    """
+    text = written if isinstance(written, str) else written.decode(errors="replace")
+    return re.sub(r"^Executing <.*> took \d+\.\d+ seconds\n", "", text, flags=re.MULTILINE)
 
 
 def was_killed(function: Callable[[], object]) -> bool:

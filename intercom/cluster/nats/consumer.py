@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from time import monotonic, monotonic_ns
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from intercom.cluster.envelope import Envelope, Foreign, enclosed, unseal
 from intercom.cluster.nats.access import NotNow, Unusable
-from intercom.cluster.nats.direct import CAME
+from intercom.cluster.nats.direct import CAME, ahead_of
 from intercom.cluster.nats.engine import Engine
 from intercom.cluster.parts import HEADER, Odd, Parts, Whole
 from intercom.limits import (
@@ -107,6 +107,10 @@ class Consumer:
         """Fetch for the life of the connection; raise what makes that impossible."""
         client = engine.client
         parts = Parts()
+
+        async def ahead(broker_id: str) -> int | None:
+            return await _ahead(engine)
+
         inbox = client.new_inbox()
         ask = f"$JS.API.CONSUMER.MSG.NEXT.{engine.stream}.{self.name}"
         wish = json.dumps(
@@ -137,7 +141,7 @@ class Consumer:
                         left = 0
                 else:
                     left -= 1
-                    await self._take(engine, message, parts)
+                    await self._take(message, parts, ahead)
             except Exception as error:
                 troubles.append(error)
             if left <= 0 or troubles:
@@ -169,11 +173,15 @@ class Consumer:
         once it is settled.
         """
         parts = Parts()
+
+        async def ahead(broker_id: str) -> int | None:
+            return await ahead_of(engine, self._key, broker_id)
+
         trouble: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def came(message: Msg) -> None:
             try:
-                if not trouble.done() and await self._take(engine, message, parts):
+                if not trouble.done() and await self._take(message, parts, ahead, is_direct=True):
                     await engine.client.publish(message.reply, CAME)
             except Exception as error:
                 if not trouble.done():
@@ -186,8 +194,19 @@ class Consumer:
             with suppress(Exception):  # the connection may have ended
                 await listening.unsubscribe()
 
-    async def _take(self, engine: Engine, message: Msg, parts: Parts) -> bool:
-        """Hand on what has come whole; tell whether it has."""
+    async def _take(
+        self,
+        message: Msg,
+        parts: Parts,
+        ahead: Callable[[str], Awaitable[int | None]],
+        *,
+        is_direct: bool = False,
+    ) -> bool:
+        """Hand on what has come whole; tell whether it has.
+
+        ``ahead`` tells by how much the clock is ahead by which the letters of a broker are of use for a time. What was
+        given directly, and of which that cannot be told, comes again.
+        """
         try:
             found = _whole(message, parts)
             if found is None:
@@ -197,7 +216,10 @@ class Consumer:
             self._foreign(str(why))
             self._forget(message.reply)
             return False
-        ahead_ms = await _ahead(engine) if any(each.until is not UNSET for each in envelopes) else None
+        is_limited = any(each.until is not UNSET for each in envelopes)
+        ahead_ms = await ahead(envelopes[0].from_broker) if is_limited else None
+        if is_limited and ahead_ms is None and is_direct:
+            return False
         fetched = _Fetched(found.came_with, len(envelopes))
         for envelope in envelopes:
             self._arrivals += 1

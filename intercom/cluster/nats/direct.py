@@ -2,7 +2,8 @@
 
 Nobody keeps what goes directly: it reaches its broker at once or not at all, and is given again until that says that it
 has it. A broker tells copies, so what the engine stores or hands out as well does no harm. What is for one broker goes
-one by one, each when the one before has come: so nothing passes what did not come.
+one by one, each when the one before has come: so nothing passes what did not come. What is of use only for a time says
+until when by the clock of who gives it, which is asked for the time when it has come: the engine's cannot be asked.
 """
 
 from __future__ import annotations
@@ -10,16 +11,35 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from time import monotonic
+from time import monotonic, monotonic_ns
 from typing import TypeAlias
 
-from intercom.core.records import Post
-from intercom.limits import CLUSTER_CALLED_MS, CLUSTER_JUST_STORED_BYTES, CLUSTER_JUST_STORED_MS
+from msgspec import DecodeError, Struct
+from msgspec.json import decode, encode
 
+from intercom.cluster.envelope import Foreign, seal, unseal
+from intercom.cluster.nats.engine import Engine, passed_ms
+from intercom.core.records import Post
+from intercom.limits import (
+    CLUSTER_ANSWER_MS,
+    CLUSTER_CALLED_MS,
+    CLUSTER_JUST_STORED_BYTES,
+    CLUSTER_JUST_STORED_MS,
+)
+
+_ANSWER_S = CLUSTER_ANSWER_MS / 1000
+_ASKED_CHARACTERS = 32
+"""Of what the time is asked for with, that are said again."""
 CAME = b"+CAME"
 """Says that something given directly has come; that its broker has it for good is said by anything else."""
 Bring: TypeAlias = Callable[[list[Post]], Awaitable[None]]
 """Brings posts to the broker they are for."""
+
+
+class _Time(Struct):
+    asked: str
+    """What it was asked for with: so no earlier answer is taken for this one."""
+    ms: int
 
 
 class _Way:
@@ -117,17 +137,45 @@ class Direct:
         return self._ways.setdefault(peer, _Way())
 
     async def _go_on(self, way: _Way, bring: Bring) -> None:
-        """Give what is next, unless that has to wait, and all behind it.
-
-        That is what is of use only for a time: how long is said by the clock of the engine, which cannot be asked.
-        """
         way.awaited = None
         while way.left and way.left[0][0].number in self._had:
             way.left.popleft()
-        if way.left and all(post.valid_until is None for post in way.left[0]):
+        if way.left:
             posts = way.left.popleft()
             way.awaited = posts[0].number
             await bring(posts)
+
+
+def ends_here(posts: list[Post]) -> dict[int, int]:
+    """Return until when posts are of use that are not for ever, by number, as this broker tells the time."""
+    ahead_ms = passed_ms() - monotonic_ns() // 1_000_000 - 1
+    return {post.number: post.valid_until + ahead_ms for post in posts if post.valid_until is not None}
+
+
+def time_told(key: bytes, own: str, asked: bytes) -> bytes:
+    """Return what a broker that asks for the time is told; ``asked`` is what it asked with."""
+    said = encode(_Time(asked.decode("ascii", "replace")[:_ASKED_CHARACTERS], passed_ms()))
+    return seal(key, "clock", said, from_broker=own, epoch=0)
+
+
+async def ahead_of(engine: Engine, key: bytes, broker_id: str) -> int | None:
+    """Return by how many ms the clock of a broker is ahead of the monotonic one here, not too few; None: unknown.
+
+    It is read there after it was asked for here: what was on its way for long may have lain where nobody sees.
+    """
+    from nats.errors import Error
+
+    asked_ms = monotonic_ns() // 1_000_000
+    asked = str(asked_ms)
+    try:
+        answer = await engine.client.request(engine.clock_subject(broker_id), asked.encode(), timeout=_ANSWER_S)
+        envelope = unseal(key, answer.data)
+        told = decode(envelope.body, type=_Time)
+    except (Error, TimeoutError, Foreign, DecodeError):
+        return None
+    if envelope.kind != "clock" or envelope.from_broker != broker_id or told.asked != asked:
+        return None
+    return told.ms + 1 - asked_ms
 
 
 def _size(posts: list[Post]) -> int:

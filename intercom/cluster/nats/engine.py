@@ -6,6 +6,7 @@ Everything ends when the connection does: whoever uses this connects again and b
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
 _ANSWER_S = CLUSTER_ANSWER_MS / 1000
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _BEATS = 3
 """Signs of life of a consumer, of which one must come."""
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
@@ -86,6 +88,10 @@ class Engine:
     def direct_subject(self, broker_id: str) -> str:
         """Return where a broker takes what the engine cannot store just now."""
         return f"{self.prefix}.direct.{broker_id}"
+
+    def clock_subject(self, broker_id: str) -> str:
+        """Return where a broker is asked what time it is by its clock."""
+        return f"{self.prefix}.clock.{broker_id}"
 
     def ping_subject(self, broker_id: str) -> str:
         """Return where a broker is asked for a sign of life."""
@@ -261,6 +267,11 @@ class Engine:
     async def close(self) -> None:
         """End the connection."""
         await _closed(self.client)
+
+
+def passed_ms() -> int:
+    """Return a time in ms that goes on while the machine sleeps: on Linux the monotonic clock does not."""
+    return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
 
 async def _closed(client: Client) -> None:

@@ -12,12 +12,14 @@ from msgspec.json import decode
 from intercom.cluster.envelope import Foreign, unseal
 from intercom.cluster.nats.access import Access, Unusable, access_to
 from intercom.cluster.nats.consumer import consumer_name
-from intercom.cluster.nats.engine import Engine, connected
+from intercom.cluster.nats.engine import Engine, connected, refusals
 from intercom.cluster.nats.mirror import Lease
 from intercom.config import ClusterSettings
 from intercom.limits import CLUSTER_ANSWER_MS, CLUSTER_LEASE_MS
 
 State: TypeAlias = Literal["ok", "bad", "unknown"]
+_CHECK_KEY = "check"
+"""Is written to see whether anything can be stored: nobody follows that bucket, and what lies there is forgotten."""
 _CLOCK_MS = 2 * CLUSTER_LEASE_MS
 
 
@@ -120,6 +122,11 @@ async def _stream(engine: Engine) -> Checked:
         wrong.append(f"its subjects are {config.subjects}")
     if wrong:
         return Checked("stream", "bad", f"{engine.stream} was changed: {'; '.join(wrong)}")
+    try:
+        with refusals():
+            await engine.put("targets", _CHECK_KEY, b"")
+    except Unusable as error:
+        return Checked("stream", "bad", str(error))
     copies = f"{config.num_replicas} {'copy' if config.num_replicas == 1 else 'copies'}"
     return Checked("stream", "ok", f"{engine.stream} holds {info.state.messages} messages in {copies}")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-import time
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -23,7 +22,9 @@ from msgspec.json import decode, encode
 from intercom.cluster.envelope import Envelope, Foreign, seal, unseal, writer_of
 from intercom.cluster.nats.access import Access, NotNow, Unusable, access_to
 from intercom.cluster.nats.consumer import Consumer
+from intercom.cluster.nats.direct import time_told
 from intercom.cluster.nats.engine import Engine, connected, refusals
+from intercom.cluster.nats.engine import passed_ms as _passed_ms
 from intercom.cluster.nats.homekeys import HomeKeys
 from intercom.cluster.nats.leftbehind import LeftBehind
 from intercom.cluster.nats.mirror import Lease, Mirror
@@ -58,13 +59,12 @@ from intercom.limits import (
     CLUSTER_PAUSE_MOST_MS,
     CLUSTER_PAUSE_MS,
     CLUSTER_RENEW_MS,
+    CLUSTER_STAND_IN_MS,
 )
 
 ADAPTER = "nats"
 _SHELVES: dict[Shelf, Any] = {"restoring": RemoteReservation, "routes": RemoteRoute}
 """What lies where beside leases, sessions and addresses."""
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Goes on while the machine sleeps: on Linux the monotonic one does not."""
 
 
 def node_name(settings: ClusterSettings) -> str:
@@ -250,6 +250,7 @@ class Mesh:
                 self._targets.run(engine),
                 self._answer_pings(engine),
                 self._hear_calls(engine),
+                self._tell_time(engine),
                 self._take_out(engine),
                 self._pump.run(engine),
                 self._fetch(engine, self._consumer),
@@ -273,7 +274,7 @@ class Mesh:
         helping: list[asyncio.Task[None]] = []
         try:
             if may_stand_in:
-                done, _ = await asyncio.wait({preparing}, timeout=CLUSTER_PAUSE_MS / 1000)
+                done, _ = await asyncio.wait({preparing}, timeout=CLUSTER_STAND_IN_MS / 1000)
                 if not done:
                     assert self._pump is not None and self._consumer is not None
                     helps = (
@@ -282,6 +283,8 @@ class Mesh:
                         self._consumer.tell_settled(engine),
                         self._call(engine),
                         self._hear_calls(engine),
+                        self._tell_time(engine),
+                        self._answer_pings(engine),
                         self._keep_lease(engine),
                         self._wait_for_loss(engine),
                     )
@@ -445,9 +448,22 @@ class Mesh:
             )
 
     async def _answer_pings(self, engine: Engine) -> None:
-        pings = await engine.client.subscribe(engine.ping_subject(self._own))
-        async for ping in pings.messages:
-            await ping.respond(self._sealed("pong", self._lease))
+        await self._answer(engine, engine.ping_subject(self._own), lambda asked: self._sealed("pong", self._lease))
+
+    async def _tell_time(self, engine: Engine) -> None:
+        """Tell what time it is here: what comes directly from this broker is of use until a time by its clock."""
+        await self._answer(
+            engine, engine.clock_subject(self._own), lambda asked: time_told(self._key, self._own, asked)
+        )
+
+    async def _answer(self, engine: Engine, subject: str, answer: Callable[[bytes], bytes]) -> None:
+        questions = await engine.client.subscribe(subject)
+        try:
+            async for question in questions.messages:
+                await question.respond(answer(question.data))
+        finally:
+            with suppress(Exception):  # the connection may have ended
+                await questions.unsubscribe()
 
     async def _call(self, engine: Engine) -> None:
         """Ask the others to give directly what is for this broker, as the engine may store it and hand nothing out."""
@@ -638,10 +654,6 @@ async def _end_all(tasks: Sequence[asyncio.Task[None]]) -> None:
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting, timeout=CLUSTER_END_MS / 1000)
-
-
-def _passed_ms() -> int:
-    return time.clock_gettime_ns(_CLOCK) // 1_000_000
 
 
 def _now() -> int:

@@ -21,7 +21,7 @@ from msgspec.json import decode
 
 from intercom.cluster.envelope import SEVERAL, Enclosed, enclose, seal
 from intercom.cluster.nats.access import Unusable
-from intercom.cluster.nats.direct import CAME, Bring, Direct
+from intercom.cluster.nats.direct import CAME, Bring, Direct, ends_here
 from intercom.cluster.nats.engine import Engine
 from intercom.cluster.parts import HEADER, cut, header_of
 from intercom.core.records import Post
@@ -181,7 +181,7 @@ class Pump:
     async def _give(self, engine: Engine, inbox: str, posts: list[Post]) -> None:
         peer = posts[0].peer
         reply = f"{inbox}.direct.{peer}.{posts[0].number}"
-        await self._bring(engine, engine.direct_subject(peer), posts, self._sealed(posts, {}), reply)
+        await self._bring(engine, engine.direct_subject(peer), posts, self._sealed(posts, ends_here(posts)), reply)
 
     async def _publish(self, engine: Engine, posts: list[Post], reply: str) -> None:
         data = self._sealed(posts, await _ends(engine, posts))

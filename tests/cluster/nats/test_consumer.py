@@ -42,6 +42,9 @@ class Clock:
         self.asked += 1
         return self.ms
 
+    async def ahead(self, broker_id: str) -> int | None:
+        return await consuming._ahead(self)  # type: ignore[arg-type]
+
 
 def took(engine: Any, data: bytes) -> list[int | None]:
     """Return until when the letters of an envelope are of use, as the core is told."""
@@ -50,7 +53,7 @@ def took(engine: Any, data: bytes) -> list[int | None]:
     async def play() -> None:
         consumer = Consumer(KEY, "b", lambda number, envelope, until: told.append(until), lambda why: None)
         message: Any = Message(data)
-        await consumer._take(engine, message, Parts())
+        await consumer._take(message, Parts(), engine.ahead)
 
     asyncio.run(play())
     return told
@@ -66,7 +69,7 @@ def test_an_envelope_is_let_go_of_when_all_its_letters_are_settled() -> None:
         consumer = Consumer(KEY, "b", lambda number, envelope, _: arrived.append((number, envelope)), lambda why: None)
         body = enclose(Enclosed("send", f"d{number}", Raw(b"1")) for number in range(3))
         message: Any = Message(seal(KEY, SEVERAL, body, from_broker="a", epoch=1, to_broker="b"))
-        await consumer._take(engine, message, Parts())
+        await consumer._take(message, Parts(), engine.ahead)
         assert [envelope.delivery_id for _, envelope in arrived] == ["d0", "d1", "d2"]
         for number, _ in (*arrived[1:], *arrived[1:]):
             consumer.settle(number)
@@ -86,7 +89,7 @@ def test_letters_that_cannot_be_read_are_let_go_of_and_told(body: bytes) -> None
     async def play() -> None:
         consumer = Consumer(KEY, "b", lambda number, envelope, until: None, told.append)
         message: Any = Message(seal(KEY, SEVERAL, body, from_broker="a", epoch=1, to_broker="b"))
-        await consumer._take(engine, message, Parts())
+        await consumer._take(message, Parts(), engine.ahead)
         assert list(consumer._settled) == ["reply-to"] and "cannot be read" in told[0]
 
     asyncio.run(play())
@@ -292,6 +295,41 @@ def test_what_is_given_directly_is_answered_once_it_is_settled_and_not_what_is_f
     asyncio.run(play())
 
 
+@pytest.mark.parametrize("is_told", [True, False])
+def test_what_is_of_use_for_a_time_and_given_directly_is_judged_by_the_clock_of_who_gave_it(is_told: bool) -> None:
+    """protocol 9.5.5: the engine's clock cannot be asked then; what cannot be judged is not taken, and comes again."""
+    until: list[int | None] = []
+    own_ms = 7_000_000
+
+    async def play() -> None:
+        engine: Any = Listening()
+
+        async def request(subject: str, asked: bytes, **more: Any) -> Any:
+            assert subject == "clock.a"
+            told = asked if is_told else b"an earlier one"
+            body = b'{"asked":"%b","ms":%d}' % (told, own_ms)
+            return Message(seal(KEY, "clock", body, from_broker="a", epoch=1))
+
+        engine.request = request
+        engine.clock_subject = lambda broker_id: f"clock.{broker_id}"
+        consumer = Consumer(KEY, "b", lambda number, envelope, each: until.append(each), lambda why: None)
+        running = asyncio.create_task(consumer.listen(engine))
+        await asyncio.sleep(0)
+        began = monotonic_ns() // 1_000_000
+        data = seal(KEY, "send", b"1", from_broker="a", epoch=1, to_broker="b", until=own_ms + 600)
+        await engine.hand(Message(data))
+        ended = monotonic_ns() // 1_000_000
+        if is_told:
+            assert until[0] is not None and began + 599 <= until[0] <= ended + 599
+            assert engine.told == [("reply-to", CAME)]
+        else:
+            assert not until and not engine.told and not running.done()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(play())
+
+
 def test_who_may_take_nothing_more_ends_the_connection_and_takes_nothing_behind_it() -> None:
     told: list[str] = []
 
@@ -320,7 +358,7 @@ def test_a_new_connection_begins_with_nothing_of_the_one_before() -> None:
     async def play() -> None:
         consumer = Consumer(KEY, "b", lambda number, envelope, until: None, lambda why: None)
         for number in (1, 2):
-            await consumer._take(Clock(), letter(number), Parts())  # type: ignore[arg-type]
+            await consumer._take(letter(number), Parts(), Clock().ahead)
         consumer.settle(1)
         consumer.begin_anew()
         consumer.settle(2)

@@ -18,6 +18,7 @@ import pytest
 
 from intercom import blocking
 from intercom.errors import OutcomeUnknown, TargetNotFound
+from tests.support.brokers import UNHURRIED_MS
 from tests.support.hazards import Listener, Machines, Sender, dies_at, hurried, until_seen
 from tests.support.raw import PATIENCE_S
 
@@ -157,7 +158,11 @@ def test_a_network_that_is_cut_takes_its_sessions_away_once_and_brings_them_back
 
 def test_a_stream_that_is_deleted_or_full_is_said_and_nothing_is_lost(make: Make) -> None:
     """Section 5, stream deleted or full: unavailable with that reason; what is told as queued arrives."""
-    machines = make(faults={"laptop": hurried(receipt_wait_ms=1_000)})
+    # Letters go directly while the engine is slow, as on a busy machine, and need not be refused then.
+    patient = (
+        f"limits.CLUSTER_DIRECT_MS = {UNHURRIED_MS}\nlimits.CLUSTER_PAUSE_MS = limits.CLUSTER_PAUSE_MOST_MS = 1_000\n"
+    )
+    machines = make(faults={"laptop": hurried(receipt_wait_ms=1_000) + patient})
     bob = Listener("bob", machines.home("studio"))
     with at(machines, "laptop") as alice:
         until_seen(alice, "bob")
@@ -172,9 +177,7 @@ def test_a_stream_that_is_deleted_or_full_is_said_and_nothing_is_lost(make: Make
 
         in_engine(machines, fill)
         assert sender.send("full", queue=True) == "queued"
-        said = machines.until("laptop", lambda found: found["status"] == "unavailable")
-        assert "maximum bytes" in said["reason"]
-        assert "full" not in bob.shown
+        machines.until("laptop", lambda found: found["status"] == "unavailable" and "maximum bytes" in found["reason"])
 
         async def delete(js: Any) -> None:
             await js.delete_stream("intercom_mail")

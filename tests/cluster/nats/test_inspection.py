@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from intercom.cluster.nats.access import access_to
-from intercom.cluster.nats.engine import connected
+from intercom.cluster.nats.engine import Engine, connected
 from intercom.cluster.nats.inspection import run_check
 from intercom.config import ClusterSettings
 from tests.cli.conftest import shell
@@ -147,3 +147,26 @@ def test_a_stream_that_was_changed_and_a_key_of_others(server: NatsServer, tmp_p
     assert found["stream"].state == "bad" and "workqueue" in found["stream"].found
     assert found["key"].state == "bad" and "1 brokers under this prefix have another key" in found["key"].found
     assert found["clock"].state == "unknown"
+
+
+def test_an_engine_that_answers_and_stores_nothing_is_no_engine_in_order(
+    server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F128: with most servers lost what was stored can be read for a while, and nothing more be stored."""
+    key = secret(tmp_path / "mesh.key", bytes(range(32)))
+    settings = ClusterSettings(url=[server.url], key_file=str(key), name="leaderless")
+
+    async def prepared() -> None:
+        engine = await connected(settings, access_to(settings), name="test")
+        await engine.prepare()
+        await engine.close()
+
+    asyncio.run(prepared())
+    assert {each.id: each.state for each in run_check(settings, PATIENCE_S)}["stream"] == "ok"
+
+    async def times_out(self: Engine, what: str, key: str, value: bytes) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(Engine, "put", times_out)
+    [stream] = [each for each in run_check(settings, PATIENCE_S) if each.id == "stream"]
+    assert stream.state == "bad" and "the engine does not answer" in stream.found

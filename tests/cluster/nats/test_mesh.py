@@ -560,6 +560,7 @@ class Leaderless:
 
         patch.setattr("intercom.cluster.nats.mesh.CLUSTER_PAUSE_MS", 20)
         patch.setattr("intercom.cluster.nats.mesh.CLUSTER_LOOK_MS", 20)
+        patch.setattr("intercom.cluster.nats.mesh.CLUSTER_STAND_IN_MS", 20)
         patch.setattr(Engine, "prepare", prepared)
 
     def begin(self, *sides: Side) -> None:
