@@ -17,6 +17,8 @@ from intercom.errors import (
     PeerGone,
     ReplyFailed,
     SendError,
+    TargetAway,
+    TargetNotFound,
 )
 from intercom.limits import REBIND_RETRY_MS
 from intercom.wire.frames import Delivered, Queued, Send, SendHeld
@@ -176,7 +178,11 @@ class AskOperation(SendOperation[IncomingMessage]):
     def _final(self, error: SendError) -> IntercomError:
         if error.code == "already_answered":
             return self._named(AskError(error.reason, code=error.code, hint=ANSWERED_HINT))
-        if code_of(behind(error.reason)) in ("not_found", "away") and self.answerer is not None:
+        is_gone = isinstance(error, TargetNotFound | TargetAway) or code_of(behind(error.reason)) in (
+            "not_found",
+            "away",
+        )
+        if is_gone and self.answerer is not None:
             return self._named(PeerGone(f"{self.named} is not there any more and has not answered"))
         return super()._final(error)
 
