@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from inspect import CO_GENERATOR
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -40,12 +41,12 @@ class Counts:
         self.calls: Counter[str] = Counter()
 
     def trace(self, frame: FrameType, event: str, argument: Any) -> Callable[..., Any] | None:
-        """Count one step; for ``threading.settrace``."""
-        if threading.current_thread().name != BROKER:
+        """Count one step, but for those of generators; for ``threading.settrace``."""
+        # CPython 3.12 may crash when it ends a generator that was left waiting while its steps were counted.
+        if threading.current_thread().name != BROKER or frame.f_code.co_flags & CO_GENERATOR:
             return None
         frame.f_trace_lines = False
-        # CPython 3.12 may crash when it ends a generator that was left waiting with this set.
-        frame.f_trace_opcodes = event != "return"
+        frame.f_trace_opcodes = True
         if self.is_on and event == "opcode":
             self.steps[frame.f_code] += 1
         return self.trace
