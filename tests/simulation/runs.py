@@ -32,6 +32,8 @@ _TIMEOUT_MS = 20_000
 _LETTERS = 20
 _LAST = 3
 """So many more letters whoever is a stage at the end is sent at most, until one is delivered."""
+_AGAIN_MS = 30_000
+"""Between two of them: a stage may be back before the owner of its run, which is on its way then."""
 
 
 @dataclass(eq=False)
@@ -572,6 +574,8 @@ class Writer(Actor):
         for place in self.part.places:
             last = self.part.last[place.id]
             is_live = place.live is not None and place.live.is_online
+            if last and self.clock.now.mono - self.part.begun[last[-1].id] < _AGAIN_MS:
+                continue
             if is_live and len(last) < _LAST and all(letter.outcome != "delivered" for letter in last):
                 letter = Letter(self.part.name("last"), self.mailbox, place.id, may_be_given_up=True)
                 last.append(letter)
