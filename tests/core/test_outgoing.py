@@ -429,3 +429,17 @@ def test_who_does_not_know_of_mail_is_told_that_what_another_broker_keeps_was_de
     cluster.run()
     outcome(cluster, "b", "queued", position=1)
     assert only(answers(a.got())) == {"type": "delivered", "messageId": "m1", "attemptId": f"{a.conn}.1"}
+
+
+def test_that_a_message_may_have_arrived_is_told_without_the_code_of_the_refusal() -> None:
+    """Protocol 5.29: a code says that nothing took effect, which nobody knows of what is known there."""
+    cluster, a, _ = two()
+    a.message("bob", "m1", "once")
+    cluster.run()
+    outcome(cluster, "b", "failed", reason=reasons.away("bob"), code="away", is_known=True)
+    assert only(answers(a.got())) == {
+        "type": "delivery_failed",
+        "messageId": "m1",
+        "attemptId": f"{a.conn}.1",
+        "reason": reasons.unconfirmed(reasons.away("bob")),
+    }
