@@ -316,7 +316,7 @@ class Pursuit:
         if not operation.is_supervised:
             return True
         if self._profile.supervisor_id is not None:
-            operation.target = self._profile.supervisor_id
+            operation.aim(self._profile.supervisor_id)
             return True
         if operation.reregistered:
             operation.refuse_supervised()

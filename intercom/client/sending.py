@@ -153,6 +153,12 @@ class SendOperation(Operation[Result]):
         """Take notice that an earlier send under the same id left this doubt: no refusal of this one ends it."""
         self._doubt = again(doubt)
 
+    def aim(self, target: str) -> None:
+        """Send to somebody else from now on, who stands in the place of the first: it stays the same message."""
+        if self.written and self._logical_target is None and target != self.target:
+            self._logical_target = self.target
+        self.target = target
+
     def attempt(self, attempt_id: str, now: int, *, queues: bool = False) -> Request:
         """Return the frame of the next attempt; ``queues`` tells whether the broker keeps mail."""
         self._move(Stage.FLYING)

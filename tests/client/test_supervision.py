@@ -211,6 +211,19 @@ def test_a_child_that_is_back_first_waits_for_its_supervisor() -> None:
     assert (sent["type"], sent["to"]) == ("supervisor_send", OTHER["id"]), "where the supervisor is now"
 
 
+def test_what_goes_to_a_supervisor_that_was_started_anew_stays_the_same_message() -> None:
+    """Protocol 6.2.4: its id is another one by then; the message id is bound to whom it was sent to first."""
+    rig = child()
+    [first] = rig.begin(upward(rig))
+    rig.lose()
+    rig.connect()
+    [again] = rig.feed(
+        {"type": "registered", "sessionId": "me", "acknowledgesReceipt": True, "supervisorSessionId": OTHER["id"]}
+    )
+    assert "logicalTarget" not in first
+    assert (again["to"], again["logicalTarget"]) == (OTHER["id"], first["to"])
+
+
 def without_supervisor() -> Rig:
     """Return a child that came back and waited in vain."""
     rig = child()

@@ -37,4 +37,5 @@ FOUND: dict[int, str] = {
     10004177: "no fault but of the account: work was given back whose acceptance had been heard, and failed with that",
     7008424: "a grace that began behind a standstill of the broker was longer by that: a step was under way for ever",
     81001627: "no fault but of the account: a stage was back, and written to for the last time, before its owner was",
+    81009333: "a message to a supervisor was refused as another one when that had been started anew meanwhile",
 }
