@@ -128,6 +128,12 @@ class Abroad:
         """Takes mail over that brings a task, which is more than a message; False: this is none."""
         self.on_mail: Callable[[Address, Instant], None] = lambda address, now: None
         """Is told of all mail for addresses at home elsewhere that goes there now."""
+        self.claim_of: Callable[[str, str], int] = lambda group, name: 0
+        """Gives the newest claim of the home of an address, by its group and name."""
+        self.here_since: Callable[[str, str], int] = lambda group, name: 0
+        """Gives the claim with which an address came here last."""
+        self.look_for_old: Callable[[RemoteConnection, Send, Address, set[str], bool, Instant], Refusal | bool]
+        """Asks what became of a message that may have been shown elsewhere; True: it waits for that."""
         self._posts = 0
         self._attempts: dict[tuple[str, str], _Sent] = {}
         """The newest attempt of what has no outcome yet, by mark and message id."""
@@ -198,6 +204,7 @@ class Abroad:
             self._validity_of(attempt),
             _address_of(target),
             wording=attempt.wording,
+            claim=self._claim_for(target),
         )
         delivery_id = _delivery_id(letter, to.peer_id)
         after, _ = self.outgoing.begin(attempt, to.peer_id, delivery_id, letter, after)
@@ -206,6 +213,9 @@ class Abroad:
         self._posted[number] = attempt
         self.outgoing.given(number, letter.mark, letter.message_id)
         return True
+
+    def _claim_for(self, target: Session) -> int | None:
+        return None if target.address is None else self.claim_of(target.address.group, target.address.name)
 
     def _validity_of(self, attempt: Attempt) -> int | None:
         """Return how long a message is of use from now on; the wait for its outcome began this very moment."""
@@ -255,6 +265,8 @@ class Abroad:
             address=_address_of(target),
             was_forwarded=NODE in decode(record.sender_info),
             wording=record.target,
+            claim=self._claim_for(target),
+            maybe_at=tuple(sorted(mail.posted_to - {to.peer_id})),
         )
         self._post_letter(to.peer_id, _delivery_id(letter, to.peer_id), letter, after, until)
         is_away = self._is_cut_off(to.peer_id)
@@ -303,7 +315,7 @@ class Abroad:
                 "failed",
                 frame.reason,
                 None if frame.reason_code is UNSET else frame.reason_code,
-                is_known=operation is not None,
+                is_known=operation is not None or reasons.is_unknown(frame.reason),
             )
         self.post(
             arrived.peer,
@@ -448,16 +460,22 @@ class Abroad:
     ) -> None:
         """Decide about mail for an address; what its home is not here any more for is passed on, once."""
         address = self._addresses.at(group, name)
+        is_old = letter.claim is not None and letter.claim < self.here_since(group, name)
         refusal: DeliveryFailed | None = None
         if address is None:
             refusal = DeliveryFailed(letter.message_id, reasons.SESSION_NOT_FOUND, letter.attempt)
         elif address.home is not None and (letter.was_forwarded or address.home == peer):
             refusal = DeliveryFailed(letter.message_id, reasons.away(address.name), letter.attempt, "away")
+        elif address.home is not None and is_old:
+            refusal = DeliveryFailed(letter.message_id, reasons.UNCERTAIN_ELSEWHERE, letter.attempt)
         if address is None or refusal is not None:
             assert refusal is not None
             self._post_outcome(connection, refusal, 0)
             return
-        if address.home is None and self._comes_home(connection, address, frame, letter, now):
+        if address.home is None and (
+            self._comes_home(connection, address, frame, letter, now, is_old=is_old)
+            or self._is_looked_for(connection, address, frame, letter, now, is_old=is_old)
+        ):
             return
         found = self._queueing.of_address(address)
         if address.home is None and isinstance(found, Session):
@@ -467,8 +485,38 @@ class Abroad:
             away = found if isinstance(found, Away) else Away(address.key, address.name, "", address.groups)
             self._deciding.send_away(connection, away, frame, now)
 
+    def _is_looked_for(
+        self,
+        connection: RemoteConnection,
+        address: Address,
+        frame: Send,
+        letter: SendLetter,
+        now: Instant,
+        *,
+        is_old: bool,
+    ) -> bool:
+        """Let what may have been shown elsewhere wait for what others say of it, or refuse it for now."""
+        others = self._others_of(letter)
+        if is_old:
+            others |= {connection.peer_id}
+        looked = bool(others) and self.look_for_old(connection, frame, address, others, is_old, now)
+        if isinstance(looked, Refusal):
+            self._deciding.refuse(connection, letter.message_id, frame.attempt_id, looked)
+        return looked is not False
+
+    def _others_of(self, letter: SendLetter) -> set[str]:
+        """Return the brokers that may have had a message before this one."""
+        return {broker for broker in letter.maybe_at if broker != self._own}
+
     def _comes_home(
-        self, connection: RemoteConnection, address: Address, frame: Send, letter: SendLetter, now: Instant
+        self,
+        connection: RemoteConnection,
+        address: Address,
+        frame: Send,
+        letter: SendLetter,
+        now: Instant,
+        *,
+        is_old: bool,
     ) -> bool:
         """Answer for mail that was here before, and that comes back since its address is at home here by now."""
         operation = self._operations.by_id(letter.message_id)
@@ -481,7 +529,7 @@ class Abroad:
         ):
             return False
         peer = connection.peer_id
-        is_copy = _was_answered(operation, peer, letter.attempt)
+        is_copy = is_old or _was_answered(operation, peer, letter.attempt)
         keeper = broker_of(operation) if operation.mail is None else ""
         answer: Delivered | Queued
         if operation.state is OperationState.ACCEPTED:
@@ -489,10 +537,14 @@ class Abroad:
         elif keeper and (is_copy or not (letter.was_forwarded or keeper == peer)):
             self._ask_its_keeper(connection, address, frame, operation, now)
             return True
+        elif operation.mail is None and self._is_looked_for(connection, address, frame, letter, now, is_old=False):
+            return True
         else:
-            if operation.mail is not None and operation.target != address.key:
-                self._mailing.readdress(operation.mail, address.key, now)
-            elif operation.mail is None and not self._queueing.take_back(operation, letter, address.key, now):
+            if operation.mail is not None:
+                self._mailing.may_be_at(operation.mail, self._others_of(letter), now)
+                if operation.target != address.key:
+                    self._mailing.readdress(operation.mail, address.key, now)
+            elif not self._queueing.take_back(operation, letter, address.key, now):
                 return False
             assert operation.mail is not None, "it waited here, or has been taken back"
             if not is_copy:

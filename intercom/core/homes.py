@@ -15,6 +15,7 @@ time, and whoever goes on without it is the newest holder. A session that only c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from hashlib import sha256
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,11 @@ if TYPE_CHECKING:
     from intercom.core.ground import Ground
     from intercom.core.registry import Registry
 
+_KEYS = 4_096
+"""So many keys of addresses are kept that were worked out."""
 
+
+@lru_cache(maxsize=_KEYS)
 def key_of(group: str, name: str) -> str:
     """Return the key of an address in the engine; it tells nothing of the name."""
     return sha256(encode([group, name.lower()])).hexdigest()[:40]
@@ -115,6 +120,8 @@ class Homes:
         """What was claimed, and is not decided."""
         self._publishing: dict[str, int] = {}
         """Keys that are being published, by the numbers of the claims."""
+        self._since: dict[str, int] = {}
+        """With which claim each address came here last, as far as this process knows, by its key."""
         self._ahead: set[str] = set()
         """Keys of the addresses whose newest holder came here while the engine could not say so to the others."""
 
@@ -163,6 +170,15 @@ class Homes:
             return None if seen.home == self._own else seen.home  # there nobody came
         return address.home or self._own
 
+    def claim_of(self, group: str, name: str) -> int:
+        """Return the newest claim of the home of an address; 0: nothing was heard of any."""
+        seen = self._seen.get(key_of(group, name))
+        return 0 if seen is None else seen.revision
+
+    def here_since(self, group: str, name: str) -> int:
+        """Return the claim with which an address came here last, also when it has gone since; 0: none is known."""
+        return self._since.get(key_of(group, name), 0)
+
     def known_as(self, group: str, name: str) -> Address | None:
         """Return the address with this name, wherever it is at home."""
         return self._addresses.at(group, name)
@@ -190,7 +206,10 @@ class Homes:
                 self._publish(address, now)
 
     def _note(self, seen: AddressHome, before: AddressHome | None, now: Instant) -> None:
-        self._noted(seen, "" if before is None else before.home, now)
+        home_before = "" if before is None else before.home
+        if seen.home == self._own != home_before:
+            self._since[seen.key] = seen.revision
+        self._noted(seen, home_before, now)
         self._seen[seen.key] = seen
         self._by_name.setdefault(seen.name.lower(), {})[seen.key] = seen
 

@@ -39,6 +39,10 @@ class SendLetter(Struct, frozen=True, omit_defaults=True):
     """It came from a third broker, which took this one's for its home: it is not passed on once more."""
     wording: str = ""
     """What its sender called the target."""
+    claim: int | None = None
+    """The newest claim of the home of its address that was known when it was posted, 0: none; None: it is not said."""
+    maybe_at: tuple[str, ...] = ()
+    """The other brokers that it was brought to before, and that have not said what became of it."""
 
 
 class OutcomeLetter(Struct, frozen=True, omit_defaults=True):

@@ -25,6 +25,7 @@ from intercom.core.abroad import broker_of
 from intercom.core.attempts import CONFLICT_CODE, Refusal, said_before
 from intercom.core.clock import Instant
 from intercom.core.holders import Holders, key_of_session
+from intercom.core.homes import key_of
 from intercom.core.peer_records import PEER, Arrived, Settle
 from intercom.core.records import OperationState
 from intercom.core.sending_over import SendingOver
@@ -90,6 +91,7 @@ class _Look:
         behind: tuple[str, str] | None,
         was_sent_over: bool,
         began: int,
+        musts: tuple[str, ...] | None,
     ) -> None:
         self.place = place
         self.behind = behind
@@ -98,6 +100,8 @@ class _Look:
         """It waited where that address was before: it is older than what its sender writes to it here."""
         self.began = began
         """Monotonic ms."""
+        self.musts = musts
+        """Who has to be heard, and whoever else is asked, since it may have been shown there; None: nobody has to."""
         self.connection = connection
         self.session = sender
         self.frame = frame
@@ -152,6 +156,7 @@ class Looking:
         """Is told of what a broker says of what was asked by somebody else here."""
         self.holders = Holders(ground, registry, is_near, self._is_known)
         self.sending_over = SendingOver(ground, registry.addresses, boxes)
+        abroad.look_for_old = self._begin_for_old
         deciding.look = self._begin
         queueing.look = self._begin_for_away
         deciding.is_out_of_reach = self._is_out_of_reach
@@ -173,6 +178,19 @@ class Looking:
         key = self.holders.key_of_away(away) if operation is None else None
         return self._look(connection, frame, key, (), self._addresses.of_key(away.key), operation, now)
 
+    def _begin_for_old(
+        self,
+        connection: RemoteConnection,
+        frame: Send,
+        address: Address,
+        others: set[str],
+        is_old: bool,
+        now: Instant,
+    ) -> Refusal | bool:
+        """Do the same for a letter that others may have had, or that is older than the home of its address here."""
+        key = key_of(address.group, address.name) if is_old else None
+        return self._look(connection, frame, key, tuple(others), address, None, now, is_strict=True)
+
     def _look(
         self,
         connection: Connection,
@@ -182,19 +200,21 @@ class Looking:
         address: Address | None,
         operation: Operation | None,
         now: Instant,
+        *,
+        is_strict: bool = False,
     ) -> Refusal | bool:
         message, sender = parse_message(frame.message), connection.session
         assert message is not None and sender is not None, "it is decided about"
         place = _place_of(connection, message.id)
         if place == self._looked:
             return False
-        heard = others if key is None else self.holders.of(key, now)
         if operation is not None:
             peer = broker_of(operation)
-            heard = (peer,) if peer else ()
-        peers = None if heard is None else self._reachable(heard, connection)
+            others = (peer,) if peer else ()
+        heard = () if key is None else self.holders.of(key, now)
+        peers = None if heard is None else self._reachable((*others, *heard), connection, is_strict=is_strict)
         if peers is not None and not peers:
-            return False
+            return Refusal("D9", reasons.UNCERTAIN_ELSEWHERE) if is_strict else False
         if operation is not None and operation.unconfirmed is not None:
             operation.unconfirmed.waiter.settle()  # an earlier attempt is owed no answer any more
         if place in self._of_message:
@@ -205,7 +225,9 @@ class Looking:
         name = self._of_message[place] = f"{self._abroad.process}.{next(self._numbers)}"
         kept = replace(frame, message=frame.message.copy())
         behind, was_sent_over = _address_of(address, frame, message), self._was_sent_over(connection, message.id)
-        look = self._looks[name] = _Look(connection, sender, kept, place, operation, behind, was_sent_over, now.mono)
+        look = self._looks[name] = _Look(
+            connection, sender, kept, place, operation, behind, was_sent_over, now.mono, others if is_strict else None
+        )
         self._by_sender.setdefault(sender.id, {})[name] = look
         self._bytes += look.size
         look.deadline = self._deadlines.add(now.mono + self._limits.look_ms, self._is_due, name)
@@ -219,11 +241,13 @@ class Looking:
     def _was_sent_over(self, connection: Connection, message_id: str) -> bool:
         return isinstance(connection, RemoteConnection) and self._abroad.was_forwarded(connection.peer_id, message_id)
 
-    def _reachable(self, others: tuple[str, ...], connection: Connection) -> set[str]:
-        peers = {peer for peer in others if not self._abroad.is_cut_off(peer)}
-        if isinstance(connection, RemoteConnection):
+    def _reachable(self, others: tuple[str, ...], connection: Connection, *, is_strict: bool) -> set[str]:
+        """Return whom to ask of those who may know of a message; ``is_strict``: nobody, unless all can be asked."""
+        peers = set(others)
+        if isinstance(connection, RemoteConnection) and not is_strict:
             peers.discard(connection.peer_id)  # it knows what it has
-        return peers
+        reachable = {peer for peer in peers if not self._abroad.is_cut_off(peer)}
+        return set() if is_strict and reachable != peers else reachable
 
     def _is_out_of_reach(self, operation: Operation) -> bool:
         peer = broker_of(operation)
@@ -258,7 +282,8 @@ class Looking:
             look = self._looks.get(name)
             if look is None:
                 continue
-            peers = self._reachable(self.holders.of(key, now) or (), look.connection)
+            known = (*(look.musts or ()), *(self.holders.of(key, now) or ()))
+            peers = self._reachable(known, look.connection, is_strict=look.musts is not None)
             if peers:
                 self._ask(name, look, peers)
             else:
@@ -410,6 +435,13 @@ class Looking:
             if younger.is_ready and self._looks.get(younger_name) is younger:
                 self._settle_in_turn(younger_name, younger, now)
 
+    def _may_be_taken(self, look: _Look) -> bool:
+        """Tell whether all who were asked have said that they have not shown what an old letter brings, and will not."""
+        return bool(look.asked) and not look.peers and all(
+            letter.result != "reserved" or letter.passed_to == self._own or letter.passed_to in look.asked
+            for letter in look.heard
+        )
+
     def _go_on(self, name: str, look: _Look, now: Instant) -> None:
         self._take(name)
         message = parse_message(look.frame.message)
@@ -419,10 +451,13 @@ class Looking:
         operation = look.operation
         if operation is not None and not self._operations.is_present(operation):
             operation = None
-        if "accepted" in heard and message.expects_reply is not True:
+        if "accepted" in heard and (look.musts is not None or message.expects_reply is not True):
             if operation is not None:
                 self._abroad.accepted_elsewhere(operation, now)
             self._deciding.settle(look.connection, Delivered(message.id, look.frame.attempt_id), operation)
+        elif look.musts is not None and not self._may_be_taken(look):
+            refusal = Refusal("D9", reasons.UNCERTAIN_ELSEWHERE)
+            self._deciding.refuse(look.connection, message.id, look.frame.attempt_id, refusal)
         elif "another" in heard and not is_from_peer:
             refusal = Refusal("D13", reasons.conflict(message.id), CONFLICT_CODE)
             self._deciding.refuse(look.connection, message.id, look.frame.attempt_id, refusal)

@@ -685,6 +685,12 @@ class Mailing:
             box.overdue.discard(mail.number)
             self.offer(box, now)
 
+    def may_be_at(self, mail: Mail, brokers: set[str], now: Instant) -> None:
+        """Take notice that mail which was given to nobody here may have been shown at other brokers."""
+        if not mail.is_offered and not brokers <= mail.posted_to:
+            mail.posted_to |= brokers
+            self.on_doubt(mail, now)
+
     def put_off(self, mail: Mail, now: Instant) -> None:
         """Let mail wait that is offered and cannot go to another machine now, and what may not overtake it."""
         self._boxes.open(mail.record.mailbox).put_off[mail.number] = mail

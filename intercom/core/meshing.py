@@ -189,6 +189,8 @@ class Meshing(Part):
             self._noted,
         )
         self._remote.know(self._homes)
+        self._abroad.claim_of = self._homes.claim_of
+        self._abroad.here_since = self._homes.here_since
         self._moving = TasksMoving(
             ground,
             registry.addresses,

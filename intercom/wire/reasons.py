@@ -374,6 +374,11 @@ def code_of(reason: str) -> str:
     return "refused"
 
 
+def is_unknown(reason: str) -> bool:
+    """Tell whether a reason says that it is not known what became of the message."""
+    return code_of(reason) in OUTCOME_UNKNOWN
+
+
 def in_doubt(reason: str, *, is_left_ask: bool = False) -> str:
     """Return what is said of a message that may have arrived instead of why its repetition is refused.
 

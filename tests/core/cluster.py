@@ -36,6 +36,8 @@ from intercom.core.records import (
 )
 from tests.core.harness import World
 
+REDELIVERY_MS = 30_000
+"""After which the engine hands out again what was not settled (cluster 2)."""
 IDS = {name: f"{name * 8}-0000-4000-8000-{name * 12}" for name in "abc"}
 
 
@@ -109,6 +111,8 @@ class Cluster:
         self.revision = 0
         self.clock = 7_000_000
         """Milliseconds; like no clock of a broker."""
+        self.late: list[tuple[int, Node, Kept]] = []
+        """What is handed out again later, and when by ``clock``: nobody has settled what was handed out first."""
         self.held_claims: list[tuple[Node, ClaimAddress]] | None = None
         """Claims that the engine has not decided about, while it is a list."""
         for node in self.nodes.values():
@@ -197,9 +201,25 @@ class Cluster:
 
     # --- the engine
 
+    def delay(self, name: str, count: int = 1) -> None:
+        """Let the next letters for a broker get lost on their way to it, so that they are handed out again later."""
+        node = self.nodes[name]
+        for _ in range(min(count, len(node.queue))):
+            self.late.append((self.clock + REDELIVERY_MS, node, node.queue.popleft()))
+
+    def give_again(self, name: str, age: int) -> None:
+        """Hand out a letter again that a broker was sent, ``age`` letters ago, whether or not it has settled it."""
+        node = self.nodes[name]
+        letters = [kept for target, kept in self.kept if target is node]
+        if letters:
+            node.queue.append(letters[-1 - age % len(letters)])
+
     def run(self, ms: int = 0) -> None:
         """Bring everything where it is to go; time passes for all."""
         self.clock += ms
+        for _, node, kept in [each for each in self.late if each[0] <= self.clock]:
+            node.queue.append(kept)
+        self.late = [each for each in self.late if each[0] > self.clock]
         for node in self.nodes.values():
             node.world.pass_time(ms)
         moved = True
