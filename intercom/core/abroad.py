@@ -18,7 +18,7 @@ from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
-from intercom.core.attempts import NOT_FOUND_CODE, Attempt, Refusal
+from intercom.core.attempts import NOT_FOUND_CODE, Attempt, Brought, Refusal
 from intercom.core.clock import Instant
 from intercom.core.letters import (
     NOTICE,
@@ -315,7 +315,9 @@ class Abroad:
                 "failed",
                 frame.reason,
                 None if frame.reason_code is UNSET else frame.reason_code,
-                is_known=operation is not None or reasons.is_unknown(frame.reason),
+                is_known=operation is not None
+                or reasons.is_unknown(frame.reason)
+                or self.has_arrived(frame.message_id),
             )
         self.post(
             arrived.peer,
@@ -420,7 +422,7 @@ class Abroad:
             # What it had when it was posted counts no more: it lay in the engine, or here, since then.
             letter = replace(letter, valid_for=0 if fact.valid_until is None else max(0, fact.valid_until - now.mono))
         self._arrivals[key] = (fact, letter)
-        frame = Send(
+        frame = Brought(
             letter.to,
             letter.message,
             letter.attempt,
@@ -429,6 +431,7 @@ class Abroad:
             queue_if_away=letter.may_queue or UNSET,
             valid_for=UNSET if letter.valid_for is None else letter.valid_for,
             logical_target=UNSET if letter.address is None else _wording_of(*letter.address),
+            wording=letter.wording,
         )
         if letter.address is not None and self._sessions.get(letter.to) is None:
             self._decide_for_address(fact.peer, connection, frame, letter, *letter.address, now)
@@ -621,11 +624,6 @@ class Abroad:
         if unconfirmed is not None:
             self._delivery.refused_elsewhere(unconfirmed, reasons.RECEIPT_MISSING, UNSET, now, is_known=True)
         self.outgoing.settled(*entry.key, now)
-
-    def wording_of(self, peer: str, message_id: str) -> str:
-        """Return what the sender of a message that came, and is not decided yet, called its target."""
-        found = self._arrivals.get((peer, message_id))
-        return "" if found is None else found[1].wording
 
     def was_forwarded(self, peer: str, message_id: str) -> bool:
         """Tell whether a message that came, and is not decided yet, is from another broker than its sender's."""

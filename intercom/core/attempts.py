@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from intercom.core.features import QUEUE
 from intercom.core.records import OperationState
 from intercom.wire import reasons
-from intercom.wire.frames import Message, Send, SupervisorSend
+from intercom.wire.frames import Message, Send, SupervisorSend, trim
 from intercom.wire.invocations import RUN_PREFIX
 
 if TYPE_CHECKING:
@@ -33,6 +33,18 @@ class Refusal(Struct, frozen=True):
     reason: str
     code: str | UnsetType = UNSET
     after: int = 0
+
+
+class Brought(Send, tag="send"):
+    """Be a send that another broker has brought, to a session or an address, whatever its sender called that."""
+
+    wording: str = ""
+    """What its sender called the target."""
+
+
+def wording_of(frame: Send) -> str:
+    """Return what the sender of a message called its target."""
+    return (frame.wording if isinstance(frame, Brought) else "") or trim(frame.to)
 
 
 def conflict_with(operation: Operation) -> str:
@@ -122,7 +134,7 @@ class Attempt(Struct, eq=False):
             frame.require_pending_reply is True,
             frame.resolve_reply_target is True,
             frame.queue_if_away is True and QUEUE in sender.features,
-            frame.to,
+            wording_of(frame),
             sender.party,
             target.party,
         )

@@ -22,7 +22,7 @@ from msgspec.json import decode
 from msgspec.structs import replace
 
 from intercom.core.abroad import broker_of
-from intercom.core.attempts import CONFLICT_CODE, Refusal, said_before
+from intercom.core.attempts import CONFLICT_CODE, Brought, Refusal, said_before
 from intercom.core.clock import Instant
 from intercom.core.holders import Holders, key_of_session
 from intercom.core.homes import key_of
@@ -257,10 +257,10 @@ class Looking:
         look.peers, look.asked = peers, set(peers)
         message = parse_message(look.frame.message)
         assert message is not None, "it was parsed before it was to be looked for"
-        frame, connection = look.frame, look.connection
+        frame = look.frame
         wording = frame.to if frame.logical_target is UNSET else frame.logical_target
-        if isinstance(connection, RemoteConnection):
-            wording = self._abroad.wording_of(connection.peer_id, message.id)
+        if isinstance(frame, Brought):
+            wording = frame.wording
         identity = look.session.sender_identity
         look.letter = LookLetter(name, message.id, identity, wording, frame.message, look.behind)
         for peer in sorted(peers):
@@ -436,10 +436,14 @@ class Looking:
                 self._settle_in_turn(younger_name, younger, now)
 
     def _may_be_taken(self, look: _Look) -> bool:
-        """Tell whether all who were asked have said that they have not shown what an old letter brings, and will not."""
-        return bool(look.asked) and not look.peers and all(
-            letter.result != "reserved" or letter.passed_to == self._own or letter.passed_to in look.asked
-            for letter in look.heard
+        """Tell whether nobody who was asked has shown what an old letter brings, or will."""
+        return (
+            bool(look.asked)
+            and not look.peers
+            and all(
+                letter.result != "reserved" or letter.passed_to == self._own or letter.passed_to in look.asked
+                for letter in look.heard
+            )
         )
 
     def _go_on(self, name: str, look: _Look, now: Instant) -> None:

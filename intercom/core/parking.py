@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from intercom.core.attempts import Refusal
+from intercom.core.attempts import Refusal, wording_of
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadlines
 from intercom.core.features import FOREGROUND, QUEUE
@@ -37,7 +37,7 @@ from intercom.core.records import (
 from intercom.limits import PREVIEW_CODE_POINTS, Limits
 from intercom.wire import notices, reasons
 from intercom.wire.codec import parse_message
-from intercom.wire.frames import DeliveryFailed, Message, Queued, Send, SupervisorSend, trim
+from intercom.wire.frames import DeliveryFailed, Message, Queued, Send, SupervisorSend
 from intercom.wire.work import ClaimPolicy, ParkReason
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Parking:
             info,
             sender.return_mailbox,
             sender.id,
-            trim(frame.to),
+            wording_of(frame),
             size,
             now.wall,
             now.wall + self._limits.mail_ttl_ms,

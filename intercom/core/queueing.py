@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from intercom.core.addresses import ME, Address, Addresses
-from intercom.core.attempts import CONFLICT_CODE, Refusal, answer_to_task, conflict_with, too_late
+from intercom.core.attempts import CONFLICT_CODE, Refusal, answer_to_task, conflict_with, too_late, wording_of
 from intercom.core.clock import Instant
 from intercom.core.features import POLICY, QUEUE
 from intercom.core.labels import NODE_SIGN
@@ -466,7 +466,7 @@ class Queueing:
             came.sender.session,
             None if sender is None else sender.return_mailbox,
             operation.sender_session,
-            "" if came.address is None else came.address[1],
+            came.wording or ("" if came.address is None else came.address[1]),
             None if came.valid_for is None else now.wall + came.valid_for,
             reply_to=None if message.reply_to is UNSET else message.reply_to,
         )
@@ -540,7 +540,7 @@ class Queueing:
             sender.written(),
             sender.return_mailbox,
             sender.id,
-            trim(frame.to),
+            wording_of(frame),
             None if frame.valid_for is UNSET else now.wall + frame.valid_for,
             is_ask,
             None if message.reply_to is UNSET else message.reply_to,

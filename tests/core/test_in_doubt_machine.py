@@ -11,11 +11,9 @@ import random
 from typing import Any
 
 import pytest
-from msgspec.json import decode
 
-from intercom.core.letters import SEND, SendLetter
 from intercom.limits import Limits
-from tests.core.cluster import IDS, REDELIVERY_MS, Cluster
+from tests.core.cluster import REDELIVERY_MS, Cluster
 from tests.core.harness import Client
 from tests.core.test_abroad_machine import FEATURES, FINAL, Person
 from tests.core.test_homes import claim
