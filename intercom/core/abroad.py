@@ -463,13 +463,14 @@ class Abroad:
     ) -> None:
         """Decide about mail for an address; what its home is not here any more for is passed on, once."""
         address = self._addresses.at(group, name)
-        is_old = letter.claim is not None and letter.claim < self.here_since(group, name)
+        here_since = self.here_since(group, name)
+        is_old = letter.claim is not None and letter.claim < here_since
         refusal: DeliveryFailed | None = None
         if address is None:
             refusal = DeliveryFailed(letter.message_id, reasons.SESSION_NOT_FOUND, letter.attempt)
         elif address.home is not None and (letter.was_forwarded or address.home == peer):
             refusal = DeliveryFailed(letter.message_id, reasons.away(address.name), letter.attempt, "away")
-        elif address.home is not None and is_old:
+        elif address.home is not None and letter.claim is not None and (is_old or here_since == 0):
             refusal = DeliveryFailed(letter.message_id, reasons.UNCERTAIN_ELSEWHERE, letter.attempt)
         if address is None or refusal is not None:
             assert refusal is not None
