@@ -132,6 +132,8 @@ class Abroad:
         """Gives the newest claim of the home of an address, by its group and name."""
         self.here_since: Callable[[str, str], int] = lambda group, name: 0
         """Gives the claim with which an address came here last."""
+        self.went_straight: Callable[[str, str], bool] = lambda group, name: False
+        """Tells whether an address went from here straight to where it is at home now."""
         self.look_for_old: Callable[[RemoteConnection, Send, Address, set[str], bool, Instant], Refusal | bool]
         """Asks what became of a message that may have been shown elsewhere; True: it waits for that."""
         self._posts = 0
@@ -463,14 +465,13 @@ class Abroad:
     ) -> None:
         """Decide about mail for an address; what its home is not here any more for is passed on, once."""
         address = self._addresses.at(group, name)
-        here_since = self.here_since(group, name)
-        is_old = letter.claim is not None and letter.claim < here_since
+        is_old = letter.claim is not None and letter.claim < self.here_since(group, name)
         refusal: DeliveryFailed | None = None
         if address is None:
             refusal = DeliveryFailed(letter.message_id, reasons.SESSION_NOT_FOUND, letter.attempt)
         elif address.home is not None and (letter.was_forwarded or address.home == peer):
             refusal = DeliveryFailed(letter.message_id, reasons.away(address.name), letter.attempt, "away")
-        elif address.home is not None and letter.claim is not None and (is_old or here_since == 0):
+        elif address.home is not None and letter.claim is not None and (is_old or not self.went_straight(group, name)):
             refusal = DeliveryFailed(letter.message_id, reasons.UNCERTAIN_ELSEWHERE, letter.attempt)
         if address is None or refusal is not None:
             assert refusal is not None

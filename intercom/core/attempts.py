@@ -35,7 +35,7 @@ class Refusal(Struct, frozen=True):
     after: int = 0
 
 
-class Brought(Send, tag="send"):
+class Brought(Send, tag="Brought"):
     """Be a send that another broker has brought, to a session or an address, whatever its sender called that."""
 
     wording: str = ""

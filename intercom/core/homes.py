@@ -122,6 +122,8 @@ class Homes:
         """Keys that are being published, by the numbers of the claims."""
         self._since: dict[str, int] = {}
         """With which claim each address came here last, as far as this process knows, by its key."""
+        self._gave: set[str] = set()
+        """Keys of the addresses that went from here straight to where they are at home now."""
         self._ahead: set[str] = set()
         """Keys of the addresses whose newest holder came here while the engine could not say so to the others."""
 
@@ -179,6 +181,10 @@ class Homes:
         """Return the claim with which an address came here last, also when it has gone since; 0: none is known."""
         return self._since.get(key_of(group, name), 0)
 
+    def went_straight(self, group: str, name: str) -> bool:
+        """Tell whether an address went from here to where it is at home now, as far as this process knows."""
+        return key_of(group, name) in self._gave
+
     def known_as(self, group: str, name: str) -> Address | None:
         """Return the address with this name, wherever it is at home."""
         return self._addresses.at(group, name)
@@ -209,6 +215,10 @@ class Homes:
         home_before = "" if before is None else before.home
         if seen.home == self._own != home_before:
             self._since[seen.key] = seen.revision
+        if home_before == self._own != seen.home:
+            self._gave.add(seen.key)
+        elif home_before != seen.home:
+            self._gave.discard(seen.key)
         self._noted(seen, home_before, now)
         self._seen[seen.key] = seen
         self._by_name.setdefault(seen.name.lower(), {})[seen.key] = seen

@@ -191,6 +191,7 @@ class Meshing(Part):
         self._remote.know(self._homes)
         self._abroad.claim_of = self._homes.claim_of
         self._abroad.here_since = self._homes.here_since
+        self._abroad.went_straight = self._homes.went_straight
         self._moving = TasksMoving(
             ground,
             registry.addresses,
