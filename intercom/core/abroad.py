@@ -435,7 +435,7 @@ class Abroad:
             logical_target=UNSET if letter.address is None else _wording_of(*letter.address),
             wording=letter.wording,
         )
-        if letter.address is not None and self._sessions.get(letter.to) is None:
+        if letter.address is not None and (self._sessions.get(letter.to) is None or self._is_old(letter)):
             self._decide_for_address(fact.peer, connection, frame, letter, *letter.address, now)
             return
         target = self._sessions.get(letter.to)
@@ -465,21 +465,24 @@ class Abroad:
     ) -> None:
         """Decide about mail for an address; what its home is not here any more for is passed on, once."""
         address = self._addresses.at(group, name)
-        is_old = letter.claim is not None and letter.claim < self.here_since(group, name)
+        known = None if address is None else self._known(letter, address)
+        if known is not None and known.state is OperationState.ACCEPTED and not letter.is_ask:
+            self._outbox.write(connection, Delivered(letter.message_id, letter.attempt), known.ticket)
+            return
         refusal: DeliveryFailed | None = None
         if address is None:
             refusal = DeliveryFailed(letter.message_id, reasons.SESSION_NOT_FOUND, letter.attempt)
         elif address.home is not None and (letter.was_forwarded or address.home == peer):
             refusal = DeliveryFailed(letter.message_id, reasons.away(address.name), letter.attempt, "away")
-        elif address.home is not None and letter.claim is not None and (is_old or not self.went_straight(group, name)):
+        elif address.home is not None and not self._may_be_passed_on(letter):
             refusal = DeliveryFailed(letter.message_id, reasons.UNCERTAIN_ELSEWHERE, letter.attempt)
         if address is None or refusal is not None:
             assert refusal is not None
             self._post_outcome(connection, refusal, 0)
             return
         if address.home is None and (
-            self._comes_home(connection, address, frame, letter, now, is_old=is_old)
-            or self._is_looked_for(connection, address, frame, letter, now, is_old=is_old)
+            self._comes_home(connection, address, frame, letter, known, now)
+            or self._is_looked_for(connection, address, frame, letter, now)
         ):
             return
         found = self._queueing.of_address(address)
@@ -490,18 +493,36 @@ class Abroad:
             away = found if isinstance(found, Away) else Away(address.key, address.name, "", address.groups)
             self._deciding.send_away(connection, away, frame, now)
 
+    def _is_old(self, letter: SendLetter) -> bool:
+        """Tell whether the address of a letter came here, maybe once more, after that was posted."""
+        return (
+            letter.address is not None and letter.claim is not None and letter.claim < self.here_since(*letter.address)
+        )
+
+    def _may_be_passed_on(self, letter: SendLetter) -> bool:
+        """Tell whether nobody but this broker can have had a letter whose address has gone from here since."""
+        if letter.address is None or letter.claim is None:
+            return True
+        return self.went_straight(*letter.address) and not self._is_old(letter)
+
+    def _known(self, letter: SendLetter, address: Address) -> Operation | None:
+        """Return the row that mail has here which was here before, unless somebody here has it in hand."""
+        operation = self._operations.by_id(letter.message_id)
+        if (
+            operation is None
+            or operation.target is None
+            or not (operation.target == address.key or operation.target.startswith(PEER))
+            or operation.sender_session != letter.sender.target_id
+            or operation.unconfirmed is not None
+        ):
+            return None
+        return operation
+
     def _is_looked_for(
-        self,
-        connection: RemoteConnection,
-        address: Address,
-        frame: Send,
-        letter: SendLetter,
-        now: Instant,
-        *,
-        is_old: bool,
+        self, connection: RemoteConnection, address: Address, frame: Send, letter: SendLetter, now: Instant
     ) -> bool:
         """Let what may have been shown elsewhere wait for what others say of it, or refuse it for now."""
-        others = self._others_of(letter)
+        others, is_old = self._others_of(letter), self._is_old(letter)
         if is_old:
             others |= {connection.peer_id}
         looked = bool(others) and self.look_for_old(connection, frame, address, others, is_old, now)
@@ -519,22 +540,14 @@ class Abroad:
         address: Address,
         frame: Send,
         letter: SendLetter,
+        operation: Operation | None,
         now: Instant,
-        *,
-        is_old: bool,
     ) -> bool:
         """Answer for mail that was here before, and that comes back since its address is at home here by now."""
-        operation = self._operations.by_id(letter.message_id)
-        if (
-            operation is None
-            or operation.target is None
-            or not (operation.target == address.key or operation.target.startswith(PEER))
-            or operation.sender_session != letter.sender.target_id
-            or operation.unconfirmed is not None
-        ):
+        if operation is None:
             return False
         peer = connection.peer_id
-        is_copy = is_old or _was_answered(operation, peer, letter.attempt)
+        is_copy = self._is_old(letter) or _was_answered(operation, peer, letter.attempt)
         keeper = broker_of(operation) if operation.mail is None else ""
         answer: Delivered | Queued
         if operation.state is OperationState.ACCEPTED:
@@ -542,7 +555,7 @@ class Abroad:
         elif keeper and (is_copy or not (letter.was_forwarded or keeper == peer)):
             self._ask_its_keeper(connection, address, frame, operation, now)
             return True
-        elif operation.mail is None and self._is_looked_for(connection, address, frame, letter, now, is_old=False):
+        elif operation.mail is None and self._is_looked_for(connection, address, frame, letter, now):
             return True
         else:
             if operation.mail is not None:

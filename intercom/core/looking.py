@@ -436,14 +436,13 @@ class Looking:
                 self._settle_in_turn(younger_name, younger, now)
 
     def _may_be_taken(self, look: _Look) -> bool:
-        """Tell whether nobody who was asked has shown what an old letter brings, or will."""
+        """Tell whether nobody who was asked has shown what a letter brings, or will."""
+        assert isinstance(look.connection, RemoteConnection), "it came with a letter"
+        known = {*look.asked, look.connection.peer_id, self._own}
         return (
             bool(look.asked)
             and not look.peers
-            and all(
-                letter.result != "reserved" or letter.passed_to == self._own or letter.passed_to in look.asked
-                for letter in look.heard
-            )
+            and all(letter.result != "reserved" or letter.passed_to in known for letter in look.heard)
         )
 
     def _go_on(self, name: str, look: _Look, now: Instant) -> None:
