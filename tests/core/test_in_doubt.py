@@ -604,7 +604,6 @@ def test_what_is_known_where_its_address_was_is_no_outcome(monkeypatch: pytest.M
     scene.lost, scene.slow = {OUTCOME}, set()
     scene.write("m1", extra=AWAY)
     assert shown(scene.bob) == ["m1"]
-    confirm(scene.cluster, scene.bob, "m1")
     _crashes(scene)
     scene.cluster.crash("b", is_starting=True)
     scene.moves()
@@ -615,6 +614,24 @@ def test_what_is_known_where_its_address_was_is_no_outcome(monkeypatch: pytest.M
     assert (home_of(scene.cluster), told.code, told.is_known) == ("a", "away", True)
     _crashes(scene)
     bob = scene.moves()
+    scene.write("m1", extra=AWAY)
+    assert scene.told() == ["delivery_failed"] and shown(bob) == []
+
+
+def test_what_was_accepted_where_its_address_was_is_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 6.13.11: the old home says so to whoever brings it again; the next process knows it then."""
+    scene = Scene(monkeypatch)
+    scene.lost, scene.slow = {OUTCOME}, set()
+    scene.write("m1", extra=AWAY)
+    confirm(scene.cluster, scene.bob, "m1")
+    _crashes(scene)
+    scene.cluster.crash("b", is_starting=True)
+    bob = scene.moves()
+    scene.lost = set()
+    scene.cluster.join("b")
+    told = [decode(post.body, type=OutcomeLetter) for post in scene.cluster.posts if post.kind == OUTCOME][-1]
+    assert told.result == "delivered"
+    scene.cluster.cut("b")
     scene.write("m1", extra=AWAY)
     assert scene.told() == ["delivered"] and shown(bob) == []
 
