@@ -19,7 +19,9 @@ from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 from intercom.core.attempts import NOT_FOUND_CODE, Attempt, Brought, Refusal
+from intercom.core.claims import Claims
 from intercom.core.clock import Instant
+from intercom.core.homes import key_of
 from intercom.core.letters import (
     NOTICE,
     NOTIFY,
@@ -96,6 +98,7 @@ class Abroad:
         queueing: Queueing,
         delivery: Delivery,
         deciding: Deciding,
+        claims: Claims,
         name_of: Callable[[Session], RemoteName],
         sender_of: Callable[[str, SendLetter, Instant], StandIn],
         is_cut_off: Callable[[str], bool],
@@ -118,6 +121,7 @@ class Abroad:
         self._queueing = queueing
         self._delivery = delivery
         self._deciding = deciding
+        self._claims = claims
         self._name_of = name_of
         self._sender_of = sender_of
         self._is_cut_off = is_cut_off
@@ -128,12 +132,6 @@ class Abroad:
         """Takes mail over that brings a task, which is more than a message; False: this is none."""
         self.on_mail: Callable[[Address, Instant], None] = lambda address, now: None
         """Is told of all mail for addresses at home elsewhere that goes there now."""
-        self.claim_of: Callable[[str, str], int] = lambda group, name: 0
-        """Gives the newest claim of the home of an address, by its group and name."""
-        self.here_since: Callable[[str, str], int] = lambda group, name: 0
-        """Gives the claim with which an address came here last."""
-        self.went_straight: Callable[[str, str], bool] = lambda group, name: False
-        """Tells whether an address went from here straight to where it is at home now."""
         self.look_for_old: Callable[[RemoteConnection, Send, Address, set[str], bool, Instant], Refusal | bool]
         """Asks what became of a message that may have been shown elsewhere; True: it waits for that."""
         self._posts = 0
@@ -217,7 +215,8 @@ class Abroad:
         return True
 
     def _claim_for(self, target: Session) -> int | None:
-        return None if target.address is None else self.claim_of(target.address.group, target.address.name)
+        address = target.address
+        return None if address is None else self._claims.newest(key_of(address.group, address.name))
 
     def _validity_of(self, attempt: Attempt) -> int | None:
         """Return how long a message is of use from now on; the wait for its outcome began this very moment."""
@@ -474,7 +473,7 @@ class Abroad:
             refusal = DeliveryFailed(letter.message_id, reasons.SESSION_NOT_FOUND, letter.attempt)
         elif address.home is not None and (letter.was_forwarded or address.home == peer):
             refusal = DeliveryFailed(letter.message_id, reasons.away(address.name), letter.attempt, "away")
-        elif address.home is not None and not self._may_be_passed_on(letter):
+        elif address.home is not None and not self._claims.may_be_passed_on(key_of(group, name), letter.claim):
             refusal = DeliveryFailed(letter.message_id, reasons.UNCERTAIN_ELSEWHERE, letter.attempt)
         if address is None or refusal is not None:
             assert refusal is not None
@@ -494,16 +493,7 @@ class Abroad:
             self._deciding.send_away(connection, away, frame, now)
 
     def _is_old(self, letter: SendLetter) -> bool:
-        """Tell whether the address of a letter came here, maybe once more, after that was posted."""
-        return (
-            letter.address is not None and letter.claim is not None and letter.claim < self.here_since(*letter.address)
-        )
-
-    def _may_be_passed_on(self, letter: SendLetter) -> bool:
-        """Tell whether nobody but this broker can have had a letter whose address has gone from here since."""
-        if letter.address is None or letter.claim is None:
-            return True
-        return self.went_straight(*letter.address) and not self._is_old(letter)
+        return letter.address is not None and self._claims.is_old(key_of(*letter.address), letter.claim)
 
     def _known(self, letter: SendLetter, address: Address) -> Operation | None:
         """Return the row that mail has here which was here before, unless somebody here has it in hand."""

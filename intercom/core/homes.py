@@ -26,9 +26,10 @@ from msgspec.structs import replace
 
 from intercom.core import features
 from intercom.core.addresses import Address, proves, token_hash_of
+from intercom.core.claims import Claims
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
-from intercom.core.invocation_targets import ADDRESS_ID, is_address_id
+from intercom.core.invocation_targets import is_address_id, key_of_address
 from intercom.core.peer_records import (
     AddressClaimed,
     AddressesKnown,
@@ -84,6 +85,7 @@ class Homes:
         self,
         ground: Ground,
         registry: Registry,
+        claims: Claims,
         is_on: Callable[[], bool],
         is_near: Callable[[], bool],
         resume: Callable[[Connection, Register, Instant], None],
@@ -99,6 +101,7 @@ class Homes:
         self._connections = ground.connections
         self._addresses = registry.addresses
         self._lifecycle = registry.lifecycle
+        self._known_claims = claims
         self._is_on = is_on
         self._is_near = is_near
         self._resume = resume
@@ -120,10 +123,6 @@ class Homes:
         """What was claimed, and is not decided."""
         self._publishing: dict[str, int] = {}
         """Keys that are being published, by the numbers of the claims."""
-        self._since: dict[str, int] = {}
-        """With which claim each address came here last, as far as this process knows, by its key."""
-        self._gave: set[str] = set()
-        """Keys of the addresses that went from here straight to where they are at home now."""
         self._ahead: set[str] = set()
         """Keys of the addresses whose newest holder came here while the engine could not say so to the others."""
 
@@ -164,26 +163,13 @@ class Homes:
 
     def home_of(self, target: str) -> str | None:
         """Return the broker at which the address is at home that every broker knows by this id; None: nobody knows."""
-        seen = self._seen.get(target.removeprefix(ADDRESS_ID)) if is_address_id(target) else None
+        seen = self._seen.get(key_of_address(target)) if is_address_id(target) else None
         if seen is None:
             return None
         address = self._addresses.at(seen.group, seen.name)
         if address is None:
             return None if seen.home == self._own else seen.home  # there nobody came
         return address.home or self._own
-
-    def claim_of(self, group: str, name: str) -> int:
-        """Return the newest claim of the home of an address; 0: nothing was heard of any."""
-        seen = self._seen.get(key_of(group, name))
-        return 0 if seen is None else seen.revision
-
-    def here_since(self, group: str, name: str) -> int:
-        """Return the claim with which an address came here last, also when it has gone since; 0: none is known."""
-        return self._since.get(key_of(group, name), 0)
-
-    def went_straight(self, group: str, name: str) -> bool:
-        """Tell whether an address went from here to where it is at home now, as far as this process knows."""
-        return key_of(group, name) in self._gave
 
     def known_as(self, group: str, name: str) -> Address | None:
         """Return the address with this name, wherever it is at home."""
@@ -206,19 +192,16 @@ class Homes:
                 found = known  # what was won is known before it is told
             self._note(found, known, now)
             self._compare(found, now)
-        elif known is not None and known.home == self._own:
+            return
+        self._known_claims.forgotten(fact.key)
+        if known is not None and known.home == self._own:
             address = self._addresses.at(known.group, known.name)
             if address is not None and address.home is None:
                 self._publish(address, now)
 
     def _note(self, seen: AddressHome, before: AddressHome | None, now: Instant) -> None:
         home_before = "" if before is None else before.home
-        if seen.home == self._own != home_before:
-            self._since[seen.key] = seen.revision
-        if home_before == self._own != seen.home:
-            self._gave.add(seen.key)
-        elif home_before != seen.home:
-            self._gave.discard(seen.key)
+        self._known_claims.noted(seen, home_before)
         self._noted(seen, home_before, now)
         self._seen[seen.key] = seen
         self._by_name.setdefault(seen.name.lower(), {})[seen.key] = seen

@@ -37,6 +37,11 @@ def address_id(group: str, name: str) -> str:
     return ADDRESS_ID + sha256(encode([group, name.lower()])).hexdigest()[:40]
 
 
+def key_of_address(target: str) -> str:
+    """Return by which key the engine holds the address with this id."""
+    return target.removeprefix(ADDRESS_ID)
+
+
 def is_address_id(target: str) -> bool:
     """Tell whether every broker knows an address by this id."""
     return target.startswith(ADDRESS_ID)

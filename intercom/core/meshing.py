@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from intercom.core.abroad import Abroad, wording_at_home
+from intercom.core.claims import Claims
 from intercom.core.clock import Instant
 from intercom.core.expected import Expected
 from intercom.core.homes import Homes
@@ -119,6 +120,7 @@ class Meshing(Part):
         self._remote = RemoteSessions(
             ground, registry.sessions, messages, post, sending.delivery, membership.departing, self._node
         )
+        claims = Claims(self._own)
         self._abroad = Abroad(
             ground,
             registry,
@@ -129,6 +131,7 @@ class Meshing(Part):
             post.queueing,
             sending.delivery,
             sending.deciding,
+            claims,
             lambda session: self._name_of(session, session.written()),
             self._remote.sender_of,
             self._is_cut_off,
@@ -151,13 +154,14 @@ class Meshing(Part):
         )
         self._looking.on_other = self._in_doubt.heard
         self._abroad.on_mail = self._looking.sending_over.changed
-        self._tasks_out = TasksOut(self._own, invoking.book, self._abroad, invoking.forwarding.told)
+        self._tasks_out = TasksOut(self._own, invoking.book, self._abroad, claims, invoking.forwarding.told)
         self._tasks_in = TasksIn(
             ground,
             invoking.book,
             invoking.targets,
             invoking.dispatching,
             self._abroad,
+            claims,
             self._remote.shape_of,
             messages.operations.next_number,
         )
@@ -180,6 +184,7 @@ class Meshing(Part):
         self._homes = Homes(
             ground,
             registry,
+            claims,
             lambda: self._state.status == "on",
             self._is_near,
             membership.registering.register,
@@ -189,9 +194,6 @@ class Meshing(Part):
             self._noted,
         )
         self._remote.know(self._homes)
-        self._abroad.claim_of = self._homes.claim_of
-        self._abroad.here_since = self._homes.here_since
-        self._abroad.went_straight = self._homes.went_straight
         self._moving = TasksMoving(
             ground,
             registry.addresses,

@@ -39,6 +39,8 @@ class InvokeLetter(Struct, frozen=True, omit_defaults=True):
     """What is said of it beside."""
     turn: int = 0
     """How often it has gone on to another machine."""
+    claim: int | None = None
+    """The newest claim of the home of its address that was known when it was posted, 0: none; None: it is not said."""
 
 
 class InvokedLetter(Struct, frozen=True, omit_defaults=True):

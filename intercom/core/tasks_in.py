@@ -17,11 +17,12 @@ from msgspec import UNSET, DecodeError, Struct
 from msgspec.json import decode
 from msgspec.structs import replace
 
+from intercom.core.claims import Claims
 from intercom.core.clock import Instant
 from intercom.core.deliveries import delivery_id
 from intercom.core.invocation_dispatch import Dispatching
 from intercom.core.invocation_records import LET_GO, InvocationRecord
-from intercom.core.invocation_targets import Targets, is_address_id
+from intercom.core.invocation_targets import Targets, is_address_id, key_of_address
 from intercom.core.invocation_texts import is_same
 from intercom.core.invocations import Invocation, Invocations, texts_of
 from intercom.core.letters_in import LettersIn
@@ -83,6 +84,7 @@ class TasksIn:
         targets: Targets,
         dispatching: Dispatching,
         postman: Postman,
+        claims: Claims,
         shape_of: Callable[[str, RemoteName], Session],
         next_number: Callable[[], int],
     ) -> None:
@@ -97,6 +99,7 @@ class TasksIn:
         self._targets = targets
         self._dispatching = dispatching
         self._postman = postman
+        self._claims = claims
         self._shape_of = shape_of
         self._next_number = next_number
         self._told: dict[str, int] = {}
@@ -153,6 +156,9 @@ class TasksIn:
             return InvokedLetter(letter.attempt, "refused", reason=refused)
         if self._dispatching.is_shut:
             return InvokedLetter(letter.attempt, "unreachable", reason="it is about to leave")
+        if is_address_id(letter.to) and self._claims.is_old(key_of_address(letter.to), letter.claim):
+            reason = "the address it is for has been elsewhere since"
+            return InvokedLetter(letter.attempt, "unreachable", reason=reason)
         asker = self._shape_of(fact.peer, letter.requester)
         found = self._targets.find(letter.to, asker)
         target = found.candidate

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import UNSET, DecodeError, Raw, Struct
 from msgspec.json import decode
 
+from intercom.core.claims import Claims
 from intercom.core.clock import Instant
+from intercom.core.invocation_targets import is_address_id, key_of_address
 from intercom.core.peer_records import (
     Arrived,
     Follow,
@@ -66,11 +68,17 @@ class TasksOut:
     """The letters it takes."""
 
     def __init__(
-        self, own: str, book: Invocations, postman: Postman, told: Callable[[PeerFact, Instant], None]
+        self,
+        own: str,
+        book: Invocations,
+        postman: Postman,
+        claims: Claims,
+        told: Callable[[PeerFact, Instant], None],
     ) -> None:
         self._own = own
         self._book = book
         self._postman = postman
+        self._claims = claims
         self._told = told
 
     def carry(self, work: Forward | Follow | Recall, now: Instant) -> None:
@@ -106,6 +114,7 @@ class TasksOut:
             None if record.take_until is None else max(0, record.take_until - now.wall),
             UNSET if record.wishes is None else Raw(record.wishes),
             record.turn,
+            self._claims.newest(key_of_address(record.target)) if is_address_id(record.target) else None,
         )
 
     def arrived(self, fact: Arrived, now: Instant) -> None:

@@ -339,7 +339,7 @@ def test_what_may_have_arrived_stays_in_doubt_while_the_engine_cannot_be_reached
     """D13, 6.9.2: it went out before, and is or may be shown there; only what never went out was not sent."""
     cluster = Cluster()
     alice, bob = client(cluster, "a", "alice", **QUEUE), client(cluster, "b", "bob")
-    more = {"expectsReply": True} if is_ask else {}
+    more: dict[str, Any] = {"expectsReply": True} if is_ask else {}
     assert sent(cluster, alice, "bob", "m1", **more) == []
     cluster.run(Limits().receipt_wait_ms)
     assert reason(alice.got()) == reasons.RECEIPT_MISSING
@@ -364,7 +364,7 @@ def test_who_repeats_after_the_broker_began_anew_without_the_engine_is_not_told_
     """D13, 6.9.2: the new process does not know who is on other machines, but what went there it has on disk."""
     cluster = Cluster()
     alice, bob = client(cluster, "a", "alice", **QUEUE), client(cluster, "b", "bob")
-    more = {"expectsReply": True} if is_ask else {}
+    more: dict[str, Any] = {"expectsReply": True} if is_ask else {}
     assert sent(cluster, alice, "bob", "m1", **more) == []
     if is_received:
         confirm(cluster, bob, "m1")
