@@ -491,6 +491,10 @@ class Abroad:
         else:
             away = found if isinstance(found, Away) else Away(address.key, address.name, "", address.groups)
             self._deciding.send_away(connection, away, frame, now)
+        if address.home is not None:
+            operation = self._operations.by_id(letter.message_id)
+            if operation is not None and operation.mail is not None:  # its sender may have brought it there, too
+                operation.mail.posted_to.add(address.home)
 
     def _is_old(self, letter: SendLetter) -> bool:
         return letter.address is not None and self._claims.is_old(key_of(*letter.address), letter.claim)

@@ -2,8 +2,9 @@
 
     claim 5, home b --a letter for b says 5, and gets late--> claim 6, home a --> claim 7, home b: the letter is old
 
-Rule 1: the engine numbers the claims of all homes, so that a later one has a higher number wherever it was heard. Rule
-2: what is old may have been shown where the address was meanwhile; its own broker knows, and others that it names.
+Rule 1: the engine numbers the claims of all homes: a later one has a higher number wherever it was heard, and each says
+which one it took the place of, so that who did not hear of all knows it. Rule 2: what is old may have been shown where
+the address was meanwhile.
 """
 
 from __future__ import annotations
@@ -19,26 +20,31 @@ class Claims:
         self._newest: dict[str, int] = {}
         self._since: dict[str, int] = {}
         """With which claim each address came here last, as far as this process knows."""
+        self._own_newest: dict[str, int] = {}
+        """The last claim with which each address was at home here."""
         self._gave: set[str] = set()
         """Addresses that went from here straight to where they are at home now."""
 
     def noted(self, seen: AddressHome, before: str) -> None:
         """Take note of a claim; ``before`` is the home until then, as far as is known."""
-        key, home = seen.key, seen.home
+        key = seen.key
+        is_next = seen.after == self._newest.get(key, 0)
         self._newest[key] = seen.revision
-        if home == before:
-            return
-        if home == self._own:
-            self._since[key] = seen.revision
-        if before == self._own:
+        if seen.home == self._own:
+            if before != self._own:
+                self._since[key] = seen.revision
+            self._own_newest[key] = seen.revision
+            self._gave.discard(key)
+        elif seen.after == self._own_newest.get(key):
             self._gave.add(key)
-        else:
+        elif seen.home != before or not is_next:
             self._gave.discard(key)
 
     def forgotten(self, key: str) -> None:
         """Take note that the engine holds an address no more."""
         self._newest.pop(key, None)
         self._since.pop(key, None)
+        self._own_newest.pop(key, None)
         self._gave.discard(key)
 
     def newest(self, key: str) -> int:

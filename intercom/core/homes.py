@@ -285,7 +285,7 @@ class Homes:
             self._lost(address, seen, now)
             return
         wanted = AddressHome(key, address.name, address.group, address.groups, address.token_hash, self._own)
-        if seen is not None and replace(seen, revision=0) == wanted:
+        if seen is not None and replace(seen, revision=0, after=0) == wanted:
             return
         if seen is not None and seen.home != self._own and address.holder is None:
             self._lost(address, seen, now)

@@ -163,6 +163,8 @@ class AddressHome(Struct, frozen=True):
     home: str
     revision: int = 0
     """Of what the engine holds; who changes it names the one that it knew."""
+    after: int = 0
+    """The revision of what this took the place of; 0: of nothing, or it is not said."""
 
 
 class RemoteTask(Struct, frozen=True):

@@ -1,7 +1,8 @@
 """Let many worlds of brokers and a played engine go wrong: with messages, tasks, flows, and an address that roams.
 
-``addresses`` is with mail for the address that roams, ``moves`` with tasks for it, ``doubt`` with mail for one that
-goes to and fro between two brokers which are killed while what became of it is not known.
+``addresses`` is with mail for the address that roams, ``moves`` and ``late`` with tasks for it, ``doubt`` with mail for
+one that goes to and fro between two brokers which are killed while what became of it is not known, and ``copies`` between
+three. In ``late`` and ``copies`` the engine hands out letters late, in another order, and again.
 
 Of each number there is one world of each kind; the test suite runs the first few. What fails is told with its number.
 """
@@ -24,7 +25,9 @@ ADDRESS_STEPS = 300
 """What happens in a world of an address that roams: five times as much as in those of the test suite."""
 KINDS: dict[str, Callable[[int], Any]] = {
     "addresses": lambda number: homes.roam(number, ADDRESS_STEPS),
+    "copies": lambda number: doubt.roam(number, doubt.STEPS, "abc", doubt.COPIES),
     "doubt": lambda number: doubt.roam(number, doubt.STEPS),
+    "late": lambda number: moves.roam(number, ADDRESS_STEPS, moves.LATE),
     "moves": lambda number: moves.roam(number, ADDRESS_STEPS),
     "messages": messages.test_whatever_fails_every_message_has_one_true_outcome,
     "flows": flows.test_whatever_fails_every_step_ends_as_its_worker_said,

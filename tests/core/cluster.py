@@ -286,7 +286,7 @@ class Cluster:
             node.world.peer_told(AddressClaimed(claim.number, False, found))
             return
         self.revision += 1
-        self.addresses[wanted.key] = won = structs.replace(wanted, revision=self.revision)
+        self.addresses[wanted.key] = won = structs.replace(wanted, revision=self.revision, after=wanted.revision)
         node.world.peer_told(AddressClaimed(claim.number, True, won))
         self._tell_all(AddressSeen(wanted.key, won))
 

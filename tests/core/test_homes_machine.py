@@ -1,7 +1,7 @@
 """Let an address roam between brokers that are killed, cut off and joined at any moment, and keep a ledger.
 
 At the end, when all are joined, every sender has sent again what it does not know and the holder has settled down: it
-was shown everything that was delivered or queued, nothing by a broker that it had confirmed it to, and nothing waits.
+was shown everything that was delivered or queued, nothing that it had confirmed, wherever that was, and nothing waits.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Holder:
         self.client: Client | None = None
         self.broker = ""
         self.shown: set[str] = set()
-        self.confirmed: set[tuple[str, str]] = set()
-        """By broker and message."""
+        self.confirmed: dict[str, str] = {}
+        """Where each message was confirmed."""
         self.unconfirmed: list[str] = []
 
     def settle(self, broker: str) -> None:
@@ -57,7 +57,8 @@ class Holder:
         for frame in frames:
             if frame["type"] == "message" and "notice" not in frame:
                 message_id = frame["message"]["id"]
-                assert (self.broker, message_id) not in self.confirmed, f"{message_id} after it was confirmed"
+                where = self.confirmed.get(message_id)
+                assert where is None, f"{message_id} at {self.broker} after it was confirmed at {where}"
                 self.shown.add(message_id)
                 self.unconfirmed.append(message_id)
             elif frame["type"] in ("replaced", "registration_failed"):
@@ -68,7 +69,7 @@ class Holder:
         unconfirmed, self.unconfirmed = dict.fromkeys(self.unconfirmed), []
         for message_id in unconfirmed if self.client is not None else ():
             assert self.client is not None
-            self.confirmed.add((self.broker, message_id))
+            self.confirmed[message_id] = self.broker
             self.take(self.client.write("received", messageId=message_id))
 
 

@@ -1,4 +1,4 @@
-"""Let an address go to and fro between two brokers that are killed at any moment, and keep a ledger.
+"""Let an address go to and fro between brokers that are killed at any moment, and keep a ledger.
 
 Who was killed may reach the engine at once or later, so that the address comes before what was under way is posted
 again. At the end, when both are joined: the holder was shown everything, and nothing that it had confirmed before,
@@ -21,6 +21,9 @@ from tests.core.test_homes import claim
 RUNS, STEPS = 10, 60
 ONCE = (52, 126, 134, 430, 436, 523, 534, 537, 629, 666)
 """Worlds in which something was shown twice as long as only a process knew to whom it had posted."""
+ONCE_LATE = (137, 138, 162, 202, 285, 311, 314, 346, 355, 631, 5734)
+ONCE_OF_THREE = (97, 157, 264, 289, 291, 1324, 8148)
+"""Worlds in which it was so as long as no letter said since when its broker knew the home, and who else had it."""
 LIMITS = Limits()
 LAST_COPIES = 20
 WAYS = {"send": 20, "settle": 9, "leave": 6, "confirm": 18, "run": 14, "part": 22, "wait": 5, "kill": 8, "join": 9}
@@ -161,6 +164,19 @@ class World:
 def test_nothing_is_shown_after_it_was_confirmed_wherever_its_address_goes(number: int) -> None:
     """Protocol 6.13, ``shown-once``: also when the broker of its sender is killed between post and outcome."""
     roam(number, STEPS)
+
+
+@pytest.mark.parametrize("number", [*range(RUNS), *ONCE_LATE])
+@pytest.mark.parametrize("names", ["ab", "abc"])
+def test_nothing_is_shown_again_that_comes_late_or_again(names: str, number: int) -> None:
+    """Protocol 6.13.7, ``shown-once``: the engine hands out again what was not, or was, settled."""
+    roam(number, STEPS, names, COPIES)
+
+
+@pytest.mark.parametrize("number", [*range(RUNS), *ONCE_OF_THREE])
+def test_nothing_is_shown_again_by_a_third_broker(number: int) -> None:
+    """Protocol 6.13.7, ``shown-once``: who has it says who else may."""
+    roam(number, STEPS, "abc")
 
 
 def roam(number: int, steps: int, names: str = "ab", ways: dict[str, int] = WAYS) -> None:

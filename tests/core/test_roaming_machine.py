@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from intercom.limits import Limits
-from tests.core.cluster import Cluster
+from tests.core.cluster import REDELIVERY_MS, Cluster
 from tests.core.harness import Client
 from tests.core.mail import AGENT
 from tests.core.test_homes import claim
@@ -41,6 +41,8 @@ WAYS = {
     "forget": 2,
     "lose": 1,
 }
+LATE = {**WAYS, "delay": 8, "late": 3}
+"""What happens where letters are handed out late, and in another order."""
 
 
 class Depot:
@@ -121,8 +123,9 @@ class Depot:
 class Roaming(Play):
     """Hold one run."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, ways: dict[str, int]) -> None:
         super().__init__(number, "abc")
+        self.ways = ways
         self.depot = Depot(self.cluster)
         self.depot.settle(self.random.choice("abc"))
         self.cluster.run(LIMITS.announce_ms)
@@ -134,7 +137,7 @@ class Roaming(Play):
     def step(self) -> None:
         chance, depot = self.random, self.depot
         who, node = chance.choice(self.people), self.cluster.nodes[chance.choice("abc")]
-        what = chance.choices(list(WAYS), list(WAYS.values()))[0]
+        what = chance.choices(list(self.ways), list(self.ways.values()))[0]
         if what == "invoke":
             self.count += 1
             who.asked[f"t{self.count}"] = "depot"
@@ -153,6 +156,10 @@ class Roaming(Play):
             depot.confirm()
         elif what == "finish":
             depot.report()
+        elif what == "delay":
+            self.cluster.delay(node.name, chance.randint(1, 5))
+        elif what == "late":
+            self.cluster.run(REDELIVERY_MS)
         else:
             self.happen(what, who, node)
 
@@ -217,9 +224,15 @@ def test_long_worlds_that_went_wrong_once(number: int) -> None:
     roam(number, LONG_STEPS)
 
 
-def roam(number: int, steps: int) -> None:
+@pytest.mark.parametrize(("number", "steps"), [*((number, STEPS) for number in range(RUNS)), (103, 150), (154, 150)])
+def test_tasks_that_come_late_are_done_once(number: int, steps: int) -> None:
+    """The same, with letters that the engine hands out again when their address may have been elsewhere meanwhile."""
+    roam(number, steps, LATE)
+
+
+def roam(number: int, steps: int, ways: dict[str, int] = WAYS) -> None:
     """Let so much happen, and hold the ledger."""
-    play = Roaming(number)
+    play = Roaming(number, ways)
     for _ in range(steps):
         play.step()
     play.heal()

@@ -113,9 +113,10 @@ class HomeKeys:
                     self._work.popleft()
 
     async def _claim(self, engine: Engine, work: ClaimAddress) -> None:
-        wanted = work.address
-        value = self._sealed("address", replace(wanted, revision=0))
-        revision = await engine.put_if(_BUCKET, wanted.key, value, wanted.revision)
+        known = work.address.revision
+        wanted = replace(work.address, revision=0, after=known)
+        value = self._sealed("address", wanted)
+        revision = await engine.put_if(_BUCKET, wanted.key, value, known)
         if revision is None:
             found, data = await engine.get(_BUCKET, wanted.key)
             home = None if data is None else self._read(data, wanted.key, found)
