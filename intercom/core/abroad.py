@@ -132,7 +132,9 @@ class Abroad:
         """Takes mail over that brings a task, which is more than a message; False: this is none."""
         self.on_mail: Callable[[Address, Instant], None] = lambda address, now: None
         """Is told of all mail for addresses at home elsewhere that goes there now."""
-        self.look_for_old: Callable[[RemoteConnection, Send, Address, set[str], bool, Instant], Refusal | bool]
+        self.look_for_old: Callable[
+            [RemoteConnection, Send, Address, set[str], bool, Operation | None, Instant], Refusal | bool
+        ]
         """Asks what became of a message that may have been shown elsewhere; True: it waits for that."""
         self._posts = 0
         self._attempts: dict[tuple[str, str], _Sent] = {}
@@ -481,7 +483,7 @@ class Abroad:
             return
         if address.home is None and (
             self._comes_home(connection, address, frame, letter, known, now)
-            or self._is_looked_for(connection, address, frame, letter, now)
+            or self._is_looked_for(connection, address, frame, letter, None, now)
         ):
             return
         found = self._queueing.of_address(address)
@@ -513,13 +515,19 @@ class Abroad:
         return operation
 
     def _is_looked_for(
-        self, connection: RemoteConnection, address: Address, frame: Send, letter: SendLetter, now: Instant
+        self,
+        connection: RemoteConnection,
+        address: Address,
+        frame: Send,
+        letter: SendLetter,
+        operation: Operation | None,
+        now: Instant,
     ) -> bool:
         """Let what may have been shown elsewhere wait for what others say of it, or refuse it for now."""
         others, is_old = self._others_of(letter), self._is_old(letter)
         if is_old:
             others |= {connection.peer_id}
-        looked = bool(others) and self.look_for_old(connection, frame, address, others, is_old, now)
+        looked = bool(others) and self.look_for_old(connection, frame, address, others, is_old, operation, now)
         if isinstance(looked, Refusal):
             self._deciding.refuse(connection, letter.message_id, frame.attempt_id, looked)
         return looked is not False
@@ -549,7 +557,7 @@ class Abroad:
         elif keeper and (is_copy or not (letter.was_forwarded or keeper == peer)):
             self._ask_its_keeper(connection, address, frame, operation, now)
             return True
-        elif operation.mail is None and self._is_looked_for(connection, address, frame, letter, now):
+        elif operation.mail is None and self._is_looked_for(connection, address, frame, letter, operation, now):
             return True
         else:
             if operation.mail is not None:

@@ -185,11 +185,12 @@ class Looking:
         address: Address,
         others: set[str],
         is_old: bool,
+        operation: Operation | None,
         now: Instant,
     ) -> Refusal | bool:
         """Do the same for a letter that others may have had, or that is older than the home of its address here."""
         key = key_of(address.group, address.name) if is_old else None
-        return self._look(connection, frame, key, tuple(others), address, None, now, is_strict=True)
+        return self._look(connection, frame, key, tuple(others), address, operation, now, is_strict=True)
 
     def _look(
         self,
@@ -208,7 +209,7 @@ class Looking:
         place = _place_of(connection, message.id)
         if place == self._looked:
             return False
-        if operation is not None:
+        if operation is not None and not is_strict:
             peer = broker_of(operation)
             others = (peer,) if peer else ()
         heard = () if key is None else self.holders.of(key, now)
@@ -468,9 +469,11 @@ class Looking:
             queued = Queued(message.id, trim(look.frame.to), heard["queued"].position, look.frame.attempt_id)
             self._deciding.settle(look.connection, queued, operation)
         else:
-            if operation is not None and heard.keys() == {"nothing"} and not look.peers:
+            if operation is None or look.musts is not None:
+                pass  # its row stays as it is until it is decided
+            elif heard.keys() == {"nothing"} and not look.peers:
                 self._abroad.never_arrived(operation, now)
-            elif operation is not None and isinstance(look.connection, RemoteConnection):
+            elif isinstance(look.connection, RemoteConnection):
                 peer = look.connection.peer_id
                 if any(letter.passed_to == peer for letter in look.heard):
                     self._abroad.was_passed_on(operation, peer)

@@ -1,7 +1,7 @@
 """Let many worlds of brokers and a played engine go wrong: with messages, tasks, flows, and an address that roams.
 
 ``addresses`` is with mail for the address that roams, ``moves`` and ``late`` with tasks for it, ``doubt`` with mail for
-one that goes to and fro between two brokers which are killed while what became of it is not known, and ``copies`` between
+one that goes to and fro between two brokers which are killed while what became of it is not known, ``copies`` between
 three. In ``late`` and ``copies`` the engine hands out letters late, in another order, and again.
 
 Of each number there is one world of each kind; the test suite runs the first few. What fails is told with its number.
