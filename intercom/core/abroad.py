@@ -467,7 +467,8 @@ class Abroad:
         """Decide about mail for an address; what its home is not here any more for is passed on, once."""
         address = self._addresses.at(group, name)
         known = None if address is None else self._known(letter, address)
-        if known is not None and known.state is OperationState.ACCEPTED and not letter.is_ask:
+        is_done = known is not None and known.state is OperationState.ACCEPTED
+        if known is not None and address is not None and is_done and not (letter.is_ask and address.home is not None):
             self._outbox.write(connection, Delivered(letter.message_id, letter.attempt), known.ticket)
             return
         refusal: DeliveryFailed | None = None
@@ -551,26 +552,22 @@ class Abroad:
         peer = connection.peer_id
         is_copy = self._is_old(letter) or _was_answered(operation, peer, letter.attempt)
         keeper = broker_of(operation) if operation.mail is None else ""
-        answer: Delivered | Queued
-        if operation.state is OperationState.ACCEPTED:
-            answer = Delivered(letter.message_id, letter.attempt)
-        elif keeper and (is_copy or not (letter.was_forwarded or keeper == peer)):
+        if keeper and (is_copy or not (letter.was_forwarded or keeper == peer)):
             self._ask_its_keeper(connection, address, frame, operation, now)
             return True
-        elif operation.mail is None and self._is_looked_for(connection, address, frame, letter, operation, now):
+        if operation.mail is None and self._is_looked_for(connection, address, frame, letter, operation, now):
             return True
-        else:
-            if operation.mail is not None:
-                self._mailing.may_be_at(operation.mail, self._others_of(letter), now)
-                if operation.target != address.key:
-                    self._mailing.readdress(operation.mail, address.key, now)
-            elif not self._queueing.take_back(operation, letter, address.key, now):
-                return False
-            assert operation.mail is not None, "it waited here, or has been taken back"
-            if not is_copy:
-                self._mailing.is_not_at(operation.mail, peer, now)
-            position = 1 if operation.position is None else operation.position
-            answer = Queued(letter.message_id, address.name, position, letter.attempt)
+        if operation.mail is not None:
+            self._mailing.may_be_at(operation.mail, self._others_of(letter), now)
+            if operation.target != address.key:
+                self._mailing.readdress(operation.mail, address.key, now)
+        elif not self._queueing.take_back(operation, letter, address.key, now):
+            return False
+        assert operation.mail is not None, "it waited here, or has been taken back"
+        if not is_copy:
+            self._mailing.is_not_at(operation.mail, peer, now)
+        position = 1 if operation.position is None else operation.position
+        answer = Queued(letter.message_id, address.name, position, letter.attempt)
         self._outbox.write(connection, answer, operation.ticket)
         return True
 
