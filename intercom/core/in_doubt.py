@@ -85,7 +85,7 @@ class InDoubt:
             for peer in self._homes_before(key_of(address.group, address.name))
             if not self._abroad.is_cut_off(peer)
         ]
-        first = next((mail for mail in box.in_order() if mail.waits and not mail.posted_to), None)
+        first = next((mail for mail in box.in_order() if mail.waits), None)
         if first is not None and peers:
             box.awaits = set(peers)
             self._deadlines.add(now.mono + self._limits.look_ms, self._await_no_longer, (box, box.awaits))

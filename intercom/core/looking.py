@@ -341,7 +341,8 @@ class Looking:
 
     def _asked(self, peer: str, letter: LookLetter, now: Instant) -> None:
         answer = partial(self._answer, peer, letter)
-        is_known = self._operations.find(letter.message_id, now) is not None
+        operation = self._operations.find(letter.message_id, now)
+        is_known = operation is not None and operation.state is not OperationState.QUEUED
         if letter.behind is None or is_known or not self.sending_over.waits(peer, *letter.behind, answer, now):
             answer(now)
 
