@@ -1014,6 +1014,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long somebody elsewhere who asked may go unconfirmed by its broker."""
     claim_ms: int = 2_000
     """How long a registration waits until its address is claimed for this broker in the whole cluster."""
+    part_ms: int = 500
+    """How long a session that holds its address no more may take to confirm what it was done with, and leave."""
     look_ms: int = 2_000
     """How long a message waits for what other brokers say of an earlier acceptance of it."""
     looks_per_session: int = 100

@@ -30,6 +30,7 @@ from intercom.core.claims import Claims
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.invocation_targets import is_address_id, key_of_address
+from intercom.core.parting import Parting
 from intercom.core.peer_records import (
     AddressClaimed,
     AddressesKnown,
@@ -86,6 +87,7 @@ class Homes:
         ground: Ground,
         registry: Registry,
         claims: Claims,
+        parting: Parting,
         is_on: Callable[[], bool],
         is_near: Callable[[], bool],
         resume: Callable[[Connection, Register, Instant], None],
@@ -102,6 +104,7 @@ class Homes:
         self._addresses = registry.addresses
         self._lifecycle = registry.lifecycle
         self._known_claims = claims
+        self._parting = parting
         self._is_on = is_on
         self._is_near = is_near
         self._resume = resume
@@ -231,6 +234,8 @@ class Homes:
         """Let the mailbox go where the rightful holder is now, and let its token be the one that opens the address."""
         if not seen.token_hash:
             return  # whose it is will be told
+        if self._parting.holds_up(address, now):
+            return  # it is as if this was heard a moment later
         if address.token_hash != seen.token_hash:
             self._outbox.note("address_lost", address=address.name, group=address.group, home=seen.home)
             address.token_hash = seen.token_hash
@@ -239,6 +244,15 @@ class Homes:
         self._addresses.change(address, "address.rehomed", now)
         self._left(address, now)
         self._aimed(address, now)
+
+    def look_again(self, address: Address, now: Instant) -> None:
+        """Let an address be as the cluster says whose holder was waited for."""
+        seen = self._seen.get(key_of(address.group, address.name))
+        if seen is not None:
+            self._compare(seen, now)
+        else:
+            self._parting.forget(address)
+            self._publish(address, now)
 
     def _home_is_here(self, address: Address, now: Instant) -> None:
         address.home = None
@@ -279,6 +293,8 @@ class Homes:
     def _publish(self, address: Address, now: Instant) -> None:
         key = key_of(address.group, address.name)
         if not self._may_claim or address.is_of_broker or address.token_hash is None or key in self._publishing:
+            return
+        if self._parting.waits_for(address):
             return
         seen = self._seen.get(key)
         if seen is not None and seen.home != self._own and seen.token_hash != address.token_hash:
@@ -339,7 +355,8 @@ class Homes:
         group, name = home_group_of(frame), trim(claim.name)
         seen, address = self._seen.get(held.key), self._addresses.at(group, name)
         groups = memberships_of(frame.session)
-        if (seen is not None and seen.home == self._own) or (address is not None and address.home is None):
+        is_here = address is not None and address.home is None and not self._parting.waits_for(address)
+        if (seen is not None and seen.home == self._own) or is_here:
             return False
         if seen is None:
             # With the digest at once: its holder may be at another machine before the next word of it is heard there.

@@ -22,6 +22,7 @@ from intercom.core.looking import Looking
 from intercom.core.notifications_in import NotificationsIn
 from intercom.core.outgoing import OnItsWay, Outgoing, PostAgain
 from intercom.core.part import Part, Reader
+from intercom.core.parting import Parting
 from intercom.core.peer_records import (
     AddressClaimed,
     AddressesKnown,
@@ -170,6 +171,9 @@ class Meshing(Part):
         self._epochs: dict[str, int] = {}
         """Of the processes of the brokers that were seen last."""
         self._addresses = registry.addresses
+        self._parting = Parting(
+            ground, post.boxes, messages.receipts, lambda address, now: self._homes.look_again(address, now)
+        )
         self._proxies = Proxies(
             ground,
             post.boxes,
@@ -180,11 +184,13 @@ class Meshing(Part):
             self._remote.next_number,
             self._node,
             self._remote.release,
+            self._parting.was_told,
         )
         self._homes = Homes(
             ground,
             registry,
             claims,
+            self._parting,
             lambda: self._state.status == "on",
             self._is_near,
             membership.registering.register,
@@ -256,6 +262,7 @@ class Meshing(Part):
             post.queueing.know_named = self._homes.named
             membership.registering.hold = self._homes.hold
             membership.departing.on_retiring.append(self._looking.sender_left)
+            membership.departing.on_retiring.append(self._parting.left)
             membership.registering.on_arrival.append(self._looking.holders.came)
             registry.addresses.machine_of = self._node
             registry.addresses.on_change = self._homes.changed

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from intercom.core.lifecycle import Lifecycle
     from intercom.core.mailboxes import Mail, Mailboxes
     from intercom.core.mailing import Kept, Mailing
+    from intercom.core.sessions import Session
 
 
 class Proxies:
@@ -37,6 +38,7 @@ class Proxies:
         next_number: Callable[[], int],
         node_of: Callable[[str], str],
         release: Callable[[Address, Instant], None],
+        was_told: Callable[[Session], bool],
     ) -> None:
         self._outbox = ground.outbox
         self._boxes = boxes
@@ -47,6 +49,7 @@ class Proxies:
         self._next_number = next_number
         self._node_of = node_of
         self._release = release
+        self._was_told = was_told
         self._proxies: dict[int, StandIn] = {}
         """By the numbers of their addresses."""
 
@@ -70,9 +73,10 @@ class Proxies:
                 self._lifecycle.close(known, Cause.REPLACED.value, now)
         holder = address.holder
         if holder is not None and not holder.is_remote:
-            connection = holder.connection
+            connection, was_told = holder.connection, self._was_told(holder)
             self._departing.retire(connection, now, Cause.REPLACED)
-            self._outbox.write(connection, Replaced("address", ""))
+            if not was_told:
+                self._outbox.write(connection, Replaced("address", ""))
             self._departing.end(connection)
 
     def came(self, address: Address, now: Instant) -> None:

@@ -53,11 +53,19 @@ class Kept(Struct):
 
 
 class NodeWorld(World):
-    """Be a world whose ids no other has."""
+    """Be a world whose ids no other has, and whose clients leave when they hold their address no more."""
 
     def __init__(self, name: str, **more: Any) -> None:
         self.first = name
+        self.stay: set[int] = set()
+        """Connections of clients that stay until they are thrown out."""
         super().__init__(**more)
+
+    def leave_if_replaced(self) -> None:
+        for conn, frames in list(self.received.items()):
+            is_replaced = any(frame["type"] == "replaced" and frame["by"] == "address" for frame in frames)
+            if is_replaced and conn in self.open and conn not in self.stay:
+                self.end(conn)
 
     @property
     def ids(self) -> Any:
@@ -226,6 +234,7 @@ class Cluster:
         while moved:
             moved = False
             for node in self.nodes.values():
+                node.world.leave_if_replaced()
                 node.world.pass_time(0)
                 while node.world.reads:
                     node.world.read()

@@ -461,6 +461,8 @@ def test_a_task_takes_what_says_that_it_is_not_wanted_out_of_the_mailbox_with_it
     assert [mail.message_id.partition(":")[0] for mail in old.disk.mail.values()] == ["run", "cancel"]
     old.auto = False
     claim(scene.cluster, "b", "depot", features=list(TASKS))
+    old.take()  # its holder hears that it is not it any more, and leaves
+    scene.run()
     for _ in range(goes_on):
         old.commit(1)
         scene.run()

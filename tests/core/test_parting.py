@@ -1,0 +1,98 @@
+"""Test that who held an address says what it is done with before that goes to its newer holder (protocol 6.13.6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from intercom.limits import Limits
+from tests.core.cluster import Cluster
+from tests.core.harness import Client
+from tests.core.test_abroad import confirm
+from tests.core.test_homes import AWAY, asker, claim, home_of
+from tests.core.test_in_doubt import shown
+
+LIMITS = Limits()
+
+
+class Scene:
+    """Let an address whose holder at ``b`` was shown two messages be taken at ``a``."""
+
+    def __init__(self, *, may_wait: bool = True) -> None:
+        self.cluster = Cluster()
+        self.old = claim(self.cluster, "b")
+        self.cluster.run(LIMITS.announce_ms)
+        self.alice = asker(self.cluster, "b")
+        for message_id in ("m1", "m2"):
+            self.alice.message("bob", message_id, message_id, extra=AWAY if may_wait else {})
+        assert shown(self.old) == ["m1", "m2"]
+        self.old.world.stay = {self.old.conn}  # type: ignore[attr-defined]
+        self.new = claim(self.cluster, "a")
+
+    def told(self, who: Client) -> list[str]:
+        return [frame["type"] for frame in who.got() if frame["type"] in ("replaced", "delivered", "message")]
+
+
+@pytest.mark.parametrize("may_wait", [False, True])
+def test_what_was_done_with_when_the_address_went_counts(*, may_wait: bool) -> None:
+    """``shown-once``: the receipt was on its way when its writer was told that it holds the address no more."""
+    scene = Scene(may_wait=may_wait)
+    assert scene.told(scene.old) == ["replaced"] and shown(scene.new) == []
+    confirm(scene.cluster, scene.old, "m1")
+    scene.old.leave()
+    scene.cluster.run()
+    assert home_of(scene.cluster) == "a"
+    assert shown(scene.new) == (["m2"] if may_wait else [])
+    assert "delivered" in scene.told(scene.alice)
+
+
+def test_who_does_not_leave_is_thrown_out() -> None:
+    """``Limits.part_ms``: it is told once, and what it has not confirmed by then goes to the newer holder."""
+    scene = Scene()
+    scene.cluster.run(LIMITS.part_ms - 1)
+    assert shown(scene.new) == []
+    scene.cluster.run(1)
+    assert shown(scene.new) == ["m1", "m2"]
+    assert scene.told(scene.old) == ["replaced"]
+    assert scene.old.conn not in scene.old.world.open
+
+
+def test_who_has_nothing_in_hand_leaves_at_once() -> None:
+    cluster = Cluster()
+    old = claim(cluster, "b")
+    old.world.stay = {old.conn}  # type: ignore[attr-defined]
+    claim(cluster, "a")
+    assert [frame["type"] for frame in old.got()][-1:] == ["replaced"]
+    assert old.conn not in old.world.open
+
+
+def test_who_comes_here_meanwhile_is_the_newest_holder() -> None:
+    """Rule 1 of addresses: it claims the address, and who took it in between holds it no more."""
+    scene = Scene()
+    newest = claim(scene.cluster, "b")
+    scene.cluster.run()
+    assert home_of(scene.cluster) == "b"
+    assert scene.told(scene.new) == ["replaced"]
+    scene.cluster.run(LIMITS.part_ms)
+    assert newest.conn in newest.world.open
+    assert shown(newest) == ["m1", "m2"]
+
+
+def test_the_address_is_not_claimed_for_who_leaves() -> None:
+    """Its groups change: it is somebody else's by now all the same."""
+    scene = Scene()
+    scene.old.write("presence", status="busy")
+    scene.old.write("join_group", requestId="j", group="other")
+    scene.cluster.run()
+    assert home_of(scene.cluster) == "a"
+    scene.old.leave()
+    scene.cluster.run()
+    assert home_of(scene.cluster) == "a" and shown(scene.new) == ["m1", "m2"]
+
+
+def test_what_the_engine_has_forgotten_is_waited_for_no_more() -> None:
+    scene = Scene()
+    scene.cluster.cut("b")
+    scene.cluster.addresses.clear()
+    scene.cluster.join("b")
+    scene.cluster.run(LIMITS.part_ms)
+    assert home_of(scene.cluster) == "b"
