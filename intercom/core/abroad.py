@@ -48,6 +48,7 @@ from intercom.wire.mail import Notice, QuestionWithdrawn
 
 if TYPE_CHECKING:
     from intercom.core.addresses import Address
+    from intercom.core.deadlines import Deadline
     from intercom.core.deciding import Deciding
     from intercom.core.delivery import Delivery
     from intercom.core.ground import Ground
@@ -122,6 +123,7 @@ class Abroad:
         self._delivery = delivery
         self._deciding = deciding
         self._claims = claims
+        claims.on_news = self._is_news
         self._name_of = name_of
         self._sender_of = sender_of
         self._is_cut_off = is_cut_off
@@ -141,9 +143,13 @@ class Abroad:
         """The newest attempt of what has no outcome yet, by mark and message id."""
         self._arrivals: dict[tuple[str, str], tuple[Arrived, SendLetter]] = {}
         """The newest attempt of what came and has no outcome yet, by broker and message id."""
+        self._is_overdue = False
+        """What is decided now has waited long enough for news of its address."""
         self._started = now
         self._returning: list[tuple[Arrived, SendLetter]] = []
         """What came, so soon after the start, for sessions that may still be on their way back."""
+        self._ahead: dict[str, tuple[Deadline, list[tuple[Arrived, SendLetter]]]] = {}
+        """What came before it was heard here where its address is at home now, by the key of that, and until when."""
         self._posted: dict[int, Attempt] = {}
         """Attempts that are on their way to the engine."""
         self.outgoing = Outgoing(ground, operations, self._post_letter, self._next_attempt)
@@ -448,6 +454,33 @@ class Abroad:
             return
         self._deciding.send(connection, frame, now)
 
+    def _wait_for_news(self, key: str, peer: str, letter: SendLetter, now: Instant) -> None:
+        """Keep what comes from a broker that knows more of an address than this one, until that is heard here."""
+        if key not in self._ahead:
+            until = self._deadlines.add(now.mono + self._limits.look_ms, self._decide_without_news, key)
+            self._ahead[key] = until, []
+        self._ahead[key][1].append(self._arrivals[peer, letter.message_id])
+
+    def _is_news(self, key: str) -> None:
+        if key in self._ahead:
+            self._deadlines.add(0, self._news_came, key)
+
+    def _news_came(self, key: str, now: Instant) -> None:
+        if key in self._ahead:
+            self._deadlines.cancel(self._ahead[key][0])
+            self._decide_what_waited(key, now)
+
+    def _decide_without_news(self, key: str, now: Instant) -> None:
+        self._is_overdue = True
+        self._decide_what_waited(key, now)
+        self._is_overdue = False
+
+    def _decide_what_waited(self, key: str, now: Instant) -> None:
+        for fact, letter in self._ahead.pop(key)[1]:
+            found = self._arrivals.get((fact.peer, letter.message_id))
+            if found is not None and found[0] is fact:  # else a newer attempt came meanwhile, which waits, too
+                self._decide(fact, letter, now)
+
     def decide_again(self, peer: str, message_id: str, now: Instant) -> None:
         """Decide about a message that came, and waited for something, as if it came now."""
         found = self._arrivals.get((peer, message_id))
@@ -465,6 +498,10 @@ class Abroad:
         now: Instant,
     ) -> None:
         """Decide about mail for an address; what its home is not here any more for is passed on, once."""
+        key = key_of(group, name)
+        if self._claims.is_ahead(key, letter.claim) and not self._is_overdue:
+            self._wait_for_news(key, peer, letter, now)
+            return
         address = self._addresses.at(group, name)
         known = None if address is None else self._known(letter, address)
         is_done = known is not None and known.state is OperationState.ACCEPTED
@@ -476,7 +513,7 @@ class Abroad:
             refusal = DeliveryFailed(letter.message_id, reasons.SESSION_NOT_FOUND, letter.attempt)
         elif address.home is not None and (letter.was_forwarded or address.home == peer):
             refusal = DeliveryFailed(letter.message_id, reasons.away(address.name), letter.attempt, "away")
-        elif address.home is not None and not self._claims.may_be_passed_on(key_of(group, name), letter.claim):
+        elif address.home is not None and not self._claims.may_be_passed_on(key, letter.claim):
             refusal = DeliveryFailed(letter.message_id, reasons.UNCERTAIN_ELSEWHERE, letter.attempt)
         if address is None or refusal is not None:
             assert refusal is not None

@@ -9,6 +9,8 @@ the address was meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from intercom.core.peer_records import AddressHome
 
 
@@ -17,6 +19,8 @@ class Claims:
 
     def __init__(self, own: str) -> None:
         self._own = own
+        self.on_news: Callable[[str], None] = lambda key: None
+        """Is told of each address of which something new is known."""
         self._newest: dict[str, int] = {}
         self._since: dict[str, int] = {}
         """With which claim each address came here last, as far as this process knows."""
@@ -28,6 +32,8 @@ class Claims:
     def noted(self, seen: AddressHome, before: str) -> None:
         """Take note of a claim; ``before`` is the home until then, as far as is known."""
         key = seen.key
+        if seen.revision > self._newest.get(key, 0):
+            self.on_news(key)
         is_next = seen.after == self._newest.get(key, 0)
         self._newest[key] = seen.revision
         if seen.home == self._own:
@@ -50,6 +56,10 @@ class Claims:
     def newest(self, key: str) -> int:
         """Return the newest claim that is known; 0: none."""
         return self._newest.get(key, 0)
+
+    def is_ahead(self, key: str, claim: int | None) -> bool:
+        """Tell whether who posted a letter knew of a newer claim than is known here: it will be heard in a moment."""
+        return claim is not None and claim > self._newest.get(key, 0)
 
     def is_old(self, key: str, claim: int | None) -> bool:
         """Tell whether an address came here, maybe once more, after a letter was posted that says this claim.

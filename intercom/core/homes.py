@@ -336,7 +336,7 @@ class Homes:
         must_wait = not self._may_claim and self._is_near() and not self._is_back(held)
         if not must_wait and not self._begin(held, now):
             return False
-        held.deadline = self._deadlines.add(now.mono + self._limits.claim_ms, self._go_on_without, held)
+        held.deadline = self._deadlines.add(now.mono + self._limits.claim_ms, self._is_late, held)
         self._held[connection.number] = held
         return True
 
@@ -441,12 +441,19 @@ class Homes:
         if fact.is_won and found is not None and self._addresses.at(found.group, found.name) is None:
             self._outbox.add(DropAddress(found))  # nobody came
 
-    def _go_on_without(self, held: _Held, now: Instant) -> None:
+    def _is_late(self, held: _Held, now: Instant) -> None:
         """Go on here: what the engine has not said by now is claimed once more, by the address itself."""
+        self._go_on_without(held, now)
+        address = self._addresses.at(home_group_of(held.frame), trim(held.claim.name))
+        if address is not None and address.home is None:
+            self._publish(address, now)
+
+    def _go_on_without(self, held: _Held, now: Instant) -> None:
+        """Go on here without what the engine would have said."""
         self._claims.pop(held.number, None)
+        was_known, self._is_known = self._is_known, False
         if held.connection.number in self._connections:
             self._be_ahead(held, now)
-        was_known, self._is_known = self._is_known, False
         self._go_on(held, now)
         self._is_known = was_known
 

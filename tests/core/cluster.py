@@ -91,6 +91,8 @@ class Node:
         self.arrivals = 0
         self.is_cut = False
         self.is_up = True
+        self.news: deque[AddressSeen | AddressClaimed] = deque()
+        """What it will be told of addresses, in that order."""
         self.world = NodeWorld(name, identity=self.identity(1), cluster=ClusterState("starting"), node=name, **more)
 
     @property
@@ -106,7 +108,9 @@ class Node:
 class Cluster:
     """Join brokers by an engine; ``run`` moves everything until nothing moves any more."""
 
-    def __init__(self, names: str = "ab", **more: Any) -> None:
+    def __init__(self, names: str = "ab", *, is_slow: bool = False, **more: Any) -> None:
+        self.is_slow = is_slow
+        """What becomes of addresses is heard a while after the engine has decided, and by each broker at its time."""
         self.nodes = {name: Node(name, **more) for name in names}
         self.seen_ids: set[str] = set()
         self.posts: list[Post] = []
@@ -134,6 +138,7 @@ class Cluster:
 
     def _connect(self, node: Node) -> None:
         node.is_cut = False
+        node.news.clear()
         node.world.peer_told(ClusterState("on", "", "play", "p"))
         for other in self.nodes.values():
             if other is not node and other.is_up and not other.is_cut:
@@ -240,6 +245,7 @@ class Cluster:
                     node.world.read()
                 moved |= self._take_work(node)
                 moved |= self._hand_out(node)
+                moved |= self.hear(node)
 
     def _take_work(self, node: Node) -> bool:
         world = node.world
@@ -292,17 +298,30 @@ class Cluster:
         wanted = claim.address
         found = self.addresses.get(wanted.key)
         if (0 if found is None else found.revision) != wanted.revision:
-            node.world.peer_told(AddressClaimed(claim.number, False, found))
+            self._tell_news(node, AddressClaimed(claim.number, False, found))
             return
         self.revision += 1
         self.addresses[wanted.key] = won = structs.replace(wanted, revision=self.revision, after=wanted.revision)
-        node.world.peer_told(AddressClaimed(claim.number, True, won))
+        self._tell_news(node, AddressClaimed(claim.number, True, won))
         self._tell_all(AddressSeen(wanted.key, won))
 
     def _tell_all(self, fact: AddressSeen) -> None:
         for node in self.nodes.values():
             if node.is_up and not node.is_cut:
-                node.world.peer_told(fact)
+                self._tell_news(node, fact)
+
+    def _tell_news(self, node: Node, fact: AddressSeen | AddressClaimed) -> None:
+        if self.is_slow:
+            node.news.append(fact)
+        else:
+            node.world.peer_told(fact)
+
+    def hear(self, node: Node) -> bool:
+        """Let a broker hear the next thing that has become of an address; tell whether there was one."""
+        if not node.news or node.is_cut:
+            return False
+        node.world.peer_told(node.news.popleft())
+        return True
 
     def post(self, node: Node, post: Post) -> None:
         """Keep what a broker posted, unless it is a copy."""

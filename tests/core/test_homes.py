@@ -42,6 +42,16 @@ def holder(cluster: Cluster, broker: str, name: str = "bob", token: str = TOKEN,
 
 def claim(cluster: Cluster, broker: str, name: str = "bob", token: str = TOKEN, **more: Any) -> Client:
     """Ask to hold an address and let everything move; the answer is among what came."""
+    found = ask_for(cluster, broker, name, token, **more)
+    cluster.run()
+    found.first += found.got()
+    ids = [frame["sessionId"] for frame in found.first if frame["type"] == "registered"]
+    found.id = ids[0] if ids else ""
+    return found
+
+
+def ask_for(cluster: Cluster, broker: str, name: str = "bob", token: str = TOKEN, **more: Any) -> Client:
+    """Ask to hold an address; the answer comes when it is claimed."""
     world: World = cluster[broker]
     conn = world.connect()
     info = {"cwd": "/p", "model": "m", "pid": 10, "startedAt": 1, "lastActivity": 1, "name": name}
@@ -51,10 +61,7 @@ def claim(cluster: Cluster, broker: str, name: str = "bob", token: str = TOKEN, 
     address = {"name": name, "token": token, **more}
     members = {**QUEUE, "features": features, "returnAddress": f"return-{broker}-{name}-{conn}"}
     frames = world.send(conn, type="register", session=info, acknowledgesReceipt=True, address=address, **members)
-    cluster.run()
-    frames += world.got(conn)
-    ids = [frame["sessionId"] for frame in frames if frame["type"] == "registered"]
-    return Client(world, conn, ids[0] if ids else "", frames)
+    return Client(world, conn, "", frames)
 
 
 def refusal(who: Client) -> str:

@@ -15,7 +15,7 @@ from intercom.limits import Limits
 from tests.core.cluster import Cluster
 from tests.core.harness import Client, answers
 from tests.core.test_abroad import QUEUE, client
-from tests.core.test_homes import AWAY, claim
+from tests.core.test_homes import AWAY, ask_for, claim
 
 RUNS, STEPS = 12, 80
 LIMITS = Limits()
@@ -24,12 +24,12 @@ LIMITS = Limits()
 class Hopping:
     """Hold one run; ``number`` says which."""
 
-    def __init__(self, number: int, names: str) -> None:
+    def __init__(self, number: int, names: str, *, is_slow: bool = False) -> None:
         self.random = random.Random(number)
         self.names = names
-        self.cluster = Cluster(names)
+        self.cluster = Cluster(names, is_slow=is_slow)
         self.bob = claim(self.cluster, names[0])
-        self.where, self.is_here = names[0], True
+        self.where, self.is_here, self.is_registered = names[0], True, True
         self.senders = {name: client(self.cluster, name, f"from-{name}", **QUEUE) for name in names}
         self.cluster.run(LIMITS.announce_ms)
         self.sent = dict.fromkeys(names, 0)
@@ -56,6 +56,8 @@ class Hopping:
 
     def take(self, frames: list[dict[str, Any]]) -> None:
         for frame in frames:
+            self.is_registered |= frame["type"] == "registered"
+            self.is_here &= frame["type"] != "replaced"
             if frame["type"] == "message" and "notice" not in frame:
                 self.show(frame["message"]["id"])
 
@@ -70,6 +72,8 @@ class Hopping:
 
     def confirm(self, count: int) -> None:
         self.look()
+        if not (self.is_registered and self.is_here):
+            return
         confirmed, self.unconfirmed = self.unconfirmed[:count], self.unconfirmed[count:]
         for message_id in confirmed:
             self.confirmed[message_id] = self.where
@@ -78,11 +82,12 @@ class Hopping:
     def hop(self, name: str) -> None:
         self.look()
         self.unconfirmed.clear()
+        self.is_registered = not self.cluster.is_slow
         self.bob, self.where, self.is_here = self.register(name), name, True
 
     def register(self, name: str) -> Client:
         """Claim the address, with as little beside that as can be."""
-        return claim(self.cluster, name)
+        return ask_for(self.cluster, name) if self.cluster.is_slow else claim(self.cluster, name)
 
     def step(self) -> None:
         chance, name = self.random, self.random.choice(self.names)
@@ -105,7 +110,9 @@ class Hopping:
         elif what == "part":
             node = self.cluster.nodes[name]
             for _ in range(chance.choice([1, 3])):
-                if chance.random() < 0.5:
+                if self.cluster.is_slow and chance.random() < 0.3:
+                    self.cluster.hear(node)
+                elif chance.random() < 0.5:
                     self.cluster._take_work(node)
                 else:
                     self.cluster._hand_out(node)
@@ -118,6 +125,8 @@ class Hopping:
         for _ in range(60):
             self.cluster.run(LIMITS.look_ms)
             self.confirm(1000)
+            if not self.is_here:  # of two that came at the same time the other one holds it
+                self.hop(self.random.choice(self.names))
         for who in self.senders.values():
             self.heard(who.got())
         for message_id, told in self.told.items():
