@@ -166,6 +166,25 @@ def test_nobody_waits_for_the_engine_longer_than_two_seconds() -> None:
     assert home_of(cluster) == "b"
 
 
+def test_a_claim_that_is_decided_too_late_is_made_once_more() -> None:
+    """6.13.6: the registration goes on as that of the newest holder, although the way counts as open all the time."""
+    cluster = Cluster()
+    old = holder(cluster, "a")
+    cluster.held_claims = []
+    bob = claim(cluster, "b")
+    cluster.run(LIMITS.claim_ms)
+    assert [frame["type"] for frame in bob.got()][:1] == ["registered"]
+    held, cluster.held_claims = cluster.held_claims, None
+    for node, each in held:
+        cluster.decide(node, each)
+    cluster.run()
+    assert home_of(cluster) == "b"
+    assert [frame["type"] for frame in old.got()][-1:] == ["replaced"]
+    asker(cluster).message("bob", "m1", extra=AWAY)
+    cluster.run()
+    assert message_in(bob.got())["message"]["id"] == "m1"
+
+
 def test_a_registration_whose_claim_the_engine_cannot_decide_goes_on_and_asks_no_more() -> None:
     """Another cluster holds the address under the same prefix: this one's holder works here, and the engine rests."""
     cluster = Cluster()

@@ -19,7 +19,7 @@ from tests.core.cluster import IDS, REDELIVERY_MS, Cluster, Kept, Node
 from tests.core.invoking import invoke, invoker
 from tests.core.mail import AGENT
 from tests.core.test_abroad import confirm
-from tests.core.test_homes import AWAY, asker, claim, holder, send
+from tests.core.test_homes import AWAY, ask_for, asker, claim, holder, send
 from tests.core.test_in_doubt import shown
 
 LIMITS = Limits()
@@ -352,6 +352,72 @@ def test_a_refusal_says_that_another_copy_waits() -> None:
     cluster.run()
     said = [decode(post.body, type=OutcomeLetter) for post in cluster.posts if post.kind == OUTCOME][-1]
     assert (said.attempt, said.code, said.is_known) == ("x.2", "away", True)
+
+
+# --- what comes before the news ---------------------------------------------------------------------------
+
+
+class Early:
+    """Let an address move from ``b``, where mail waits for it, to ``a``, which hears last that it has it."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster()
+        holder(self.cluster, "b").leave()
+        self.cluster.run(2 * LIMITS.announce_ms)
+        self.alice = asker(self.cluster, "b")
+        assert send(self.cluster, self.alice, "m1") == "queued"
+        self.cluster.is_slow = True
+        self.bob = ask_for(self.cluster, "a")
+        self.here, self.old = self.cluster.nodes["a"], self.cluster.nodes["b"]
+        while not self.here.news:
+            self.cluster._take_work(self.here)
+        assert self.cluster.hear(self.old)
+        self.cluster["b"].pass_time(0)
+        self.cluster["b"].read()
+        self.cluster._take_work(self.old)
+
+    def letter_comes(self) -> None:
+        while self.cluster._hand_out(self.here):
+            pass
+
+    def outcomes(self) -> list[str]:
+        posts = [post for post in self.here.world.peer_work if isinstance(post, Post) and post.kind == OUTCOME]
+        return [decode(post.body, type=OutcomeLetter).result for post in posts]
+
+
+def test_what_comes_before_the_news_of_the_move_waits_for_that() -> None:
+    """6.13.7: its broker knew of the newer claim, and brings what waited there at once; nothing is refused, or late."""
+    early = Early()
+    early.letter_comes()
+    assert early.outcomes() == []
+    early.cluster.run()
+    assert shown(early.bob) == ["m1"]
+
+
+def test_what_comes_before_news_that_never_come_is_decided() -> None:
+    """``Limits.look_ms``: as is known here then; the registration has waited as long, and goes on."""
+    early = Early()
+    early.letter_comes()
+    early.here.news.clear()
+    early.cluster["a"].pass_time(LIMITS.look_ms - 1)
+    assert early.outcomes() == []
+    assert shown(early.bob) == []
+    early.cluster["a"].pass_time(1)
+    early.cluster["a"].read()
+    assert shown(early.bob) == ["m1"]
+
+
+def test_of_two_attempts_that_wait_for_news_the_newest_is_answered() -> None:
+    early = Early()
+    early.letter_comes()
+    [kept] = [kept for node, kept in early.cluster.kept if node is early.here and kept.kind == SEND]
+    letter = decode(kept.body, type=SendLetter)
+    early.here.queue.append(structs.replace(kept, body=encode(structs.replace(letter, attempt="1.journal-.99"))))
+    early.letter_comes()
+    early.cluster.run()
+    confirm(early.cluster, early.bob, "m1")
+    said = [decode(post.body, type=OutcomeLetter) for post in early.cluster.posts if post.kind == OUTCOME]
+    assert [each.attempt for each in said if each.message_id == "m1"] == ["1.journal-.99"]
 
 
 # --- tasks ----------------------------------------------------------------------------------------------

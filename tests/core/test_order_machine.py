@@ -95,7 +95,7 @@ class Hopping:
         if what == "send":
             for _ in range(chance.choice([1, 1, 3, 80])):
                 self.send(name)
-        elif what == "hop":
+        elif what == "hop" and (self.is_registered or not self.is_here):
             self.hop(name)
         elif what == "leave":
             self.look()
@@ -141,6 +141,15 @@ class Hopping:
 def test_mail_of_one_sender_keeps_its_order_wherever_its_address_goes(number: int) -> None:
     """Protocol 6.13.7: what waits where the address was goes ahead of what its sender writes after the move."""
     play = Hopping(number, "ab")
+    for _ in range(STEPS):
+        play.step()
+    play.finish()
+
+
+@pytest.mark.parametrize("number", [*range(10), 111, 220])
+def test_it_keeps_its_order_where_each_broker_hears_of_the_moves_at_its_time(number: int) -> None:
+    """The same, where letters overtake the news of where the address is, and claims take their time."""
+    play = Hopping(number, "ab", is_slow=True)
     for _ in range(STEPS):
         play.step()
     play.finish()
