@@ -463,12 +463,9 @@ class Abroad:
 
     def _is_news(self, key: str) -> None:
         if key in self._ahead:
-            self._deadlines.add(0, self._news_came, key)
-
-    def _news_came(self, key: str, now: Instant) -> None:
-        if key in self._ahead:
-            self._deadlines.cancel(self._ahead[key][0])
-            self._decide_what_waited(key, now)
+            until, waiting = self._ahead[key]
+            self._deadlines.cancel(until)
+            self._ahead[key] = self._deadlines.add(0, self._decide_what_waited, key), waiting
 
     def _decide_without_news(self, key: str, now: Instant) -> None:
         self._is_overdue = True

@@ -175,6 +175,7 @@ def test_a_claim_that_is_decided_too_late_is_made_once_more() -> None:
     cluster.run(LIMITS.claim_ms)
     assert [frame["type"] for frame in bob.got()][:1] == ["registered"]
     held, cluster.held_claims = cluster.held_claims, None
+    assert [each.address.home for _, each in held] == [IDS["b"]] * 2
     for node, each in held:
         cluster.decide(node, each)
     cluster.run()

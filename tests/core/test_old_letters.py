@@ -403,7 +403,7 @@ def test_what_comes_before_news_that_never_come_is_decided() -> None:
     assert early.outcomes() == []
     assert shown(early.bob) == []
     early.cluster["a"].pass_time(1)
-    early.cluster["a"].read()
+    early.cluster.run()
     assert shown(early.bob) == ["m1"]
 
 
