@@ -259,7 +259,7 @@ FILLED = {
 
 BEGINNINGS = frozenset({"CAPACITY", "MAILBOX_FULL", "INBOX_FULL", "SEVERAL_AWAY"})
 """Parts of texts that stand alone in ``reasons``."""
-READING = frozenset({"code_of", "in_doubt", "behind"})
+READING = frozenset({"code_of", "in_doubt", "behind", "is_unknown"})
 """Functions of ``reasons`` that make no text of their own."""
 
 
