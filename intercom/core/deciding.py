@@ -455,6 +455,8 @@ class Deciding:
         if reply_to is not UNSET:
             self._delivery.take_reply_for_receipt(sender, target, reply_to, now)
             answered = self._queueing.open_question(target, sender, reply_to)
+            if answered is None:
+                answered = self._queueing.late_question(target, sender, reply_to, now)
         is_answer = answered is not None
         is_known = standing is not None and standing in (Standing.MATCH, Standing.QUEUED)
         if pending_reply:

@@ -296,6 +296,26 @@ class Queueing:
         mine = sender.target_identity if sender.address is None else sender.address.key
         return question if question.operation.target == mine or not question.is_waiting else None
 
+    def late_question(self, asker: Session, sender: Session, message_id: str, now: Instant) -> Question | None:
+        """Open the question of an ask that was confirmed when its asker had been told that nobody knows, and answer it.
+
+        Its asker sends it again for as long as it wants the answer, and may be kept from that just now.
+        """
+        operation = self._operations.find(message_id, now)
+        mine = sender.target_identity if sender.address is None else sender.address.key
+        if (
+            operation is None
+            or QUEUE not in asker.features
+            or operation.state is not OperationState.ACCEPTED
+            or operation.sender != asker.sender_identity
+            or operation.target != mine
+            or operation.answered
+            or operation.questions
+        ):
+            return None
+        self._asking.open(asker, sender, operation, now)
+        return self.open_question(asker, sender, message_id)
+
     def question_of(self, asker_id: str, sender: Session, message_id: str) -> Question | None:
         """Return the question that a reply of this sender answers: its own, or that of whoever acts for its address."""
         found = self._asking.find_any(asker_id, sender.id, message_id)

@@ -82,6 +82,28 @@ def test_a_message_is_delivered_when_its_recipient_confirmed_it() -> None:
     assert only(sent(cluster, a, "bob", "m1", "hello"))["type"] == "delivered" and b.texts() == []
 
 
+def test_an_answer_comes_although_its_question_could_not_be_asked_again_meanwhile() -> None:
+    """6.10.6: the ask was shown late, and while it was answered its sender was kept from trying it again."""
+    cluster = Cluster()
+    alice, bob = client(cluster, "a", "alice", **QUEUE), client(cluster, "b", "bob")
+    cluster.cut("b", leases_end=False)
+    alice.ask("bob", "q")
+    cluster.run(Limits().receipt_wait_ms)
+    assert reason(alice.got()) == reasons.RECEIPT_MISSING
+    cluster.cut("a", leases_end=False)
+    assert reason(alice.ask("bob", "q")) == reasons.unconfirmed(reasons.CLUSTER_UNAVAILABLE_TO_ASK)
+    cluster.join("a")
+    cluster.join("b")
+    assert message_in(bob.got())["message"]["id"] == "q"
+    confirm(cluster, bob, "q")
+    bob.reply(alice.id, "r", "q", "because")
+    cluster.run()
+    assert message_in(alice.got())["message"]["replyTo"] == "q"
+    confirm(cluster, alice, "r")
+    assert only(answers(bob.got()))["type"] == "delivered"
+    assert reason(bob.reply(alice.id, "r2", "q", "again")) == reasons.NO_OPEN_QUESTION
+
+
 def test_ask_and_reply() -> None:
     """The open question exists at both brokers."""
     cluster = Cluster()
@@ -502,7 +524,8 @@ def test_what_is_sent_to_a_worker_elsewhere_is_parked_there_and_its_reply_comes_
 
 def two(names: str = "ab", **limits: Any) -> tuple[Cluster, Agent, Agent]:
     """Return a cluster that has run for a while, with a session at each of the first two brokers."""
-    cluster = Cluster(names, **({"limits": Limits(**limits)} if limits else {}))
+    more: dict[str, Any] = {"limits": Limits(**limits)} if limits else {}
+    cluster = Cluster(names, **more)
     alice, bob = enter(cluster["a"], "alice"), enter(cluster["b"], "bob")
     cluster.run(Limits().peer_return_ms)
     alice.got(), bob.got()

@@ -146,6 +146,40 @@ def test_a_late_receipt_accepts_the_operation_and_answers_nobody() -> None:
     assert is_delivered(t.reply("a", "r1", "q1"))
 
 
+def test_an_answer_behind_a_late_receipt_reaches_who_will_ask_again() -> None:
+    """protocol 6.10.6: who knows the feature ``queue`` asks again until it has it"""
+    world = World()
+    a = world.register("a", returnAddress="ra", features=["queue"], clientProtocolVersion="1.0", kind="custom")
+    t = confirming(world)
+    a.ask("t", "q1")
+    world.pass_time(8_000)
+    received(t, "q1")
+    a.got()
+    t.reply("a", "r1", "q1")
+    assert [frame["message"]["replyTo"] for frame in a.got() if frame["type"] == "message"] == ["q1"]
+    assert reason(t.reply("a", "r2", "q1")) == reasons.NO_OPEN_QUESTION
+
+
+@pytest.mark.parametrize("over", ["withdrawn", "in time", "whose"])
+def test_no_answer_behind_a_late_receipt_reaches_who_wants_none(over: str) -> None:
+    """protocol 6.10.6: it was taken back, its time is over, or somebody else was asked"""
+    world = World()
+    a = world.register("a", returnAddress="ra", features=["queue"], clientProtocolVersion="1.0", kind="custom")
+    t = confirming(world)
+    a.ask("t", "q1")
+    world.pass_time(8_000)
+    received(t, "q1")
+    if over == "withdrawn":
+        a.write("cancel_ask", messageId="q1")
+    elif over == "in time":
+        world.pass_time(Limits().ask_ms)
+    else:
+        t = confirming(world, "u", returnAddress="ru")
+    a.got()
+    assert reason(t.reply("a", "r1", "q1")) == reasons.NO_OPEN_QUESTION
+    assert "message" not in types(a.got())
+
+
 def test_a_late_receipt_under_another_id_tells_the_asker_nothing() -> None:
     """protocol 6.10.6: nobody is answered then"""
     world, a, t = pair()
