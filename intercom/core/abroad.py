@@ -496,7 +496,7 @@ class Abroad:
     ) -> None:
         """Decide about mail for an address; what its home is not here any more for is passed on, once."""
         key = key_of(group, name)
-        if self._claims.is_ahead(key, letter.claim) and not self._is_overdue:
+        if (key in self._ahead or self._claims.is_ahead(key, letter.claim)) and not self._is_overdue:
             self._wait_for_news(key, peer, letter, now)
             return
         address = self._addresses.at(group, name)

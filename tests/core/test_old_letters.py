@@ -360,12 +360,13 @@ def test_a_refusal_says_that_another_copy_waits() -> None:
 class Early:
     """Let an address move from ``b``, where mail waits for it, to ``a``, which hears last that it has it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *messages: str) -> None:
         self.cluster = Cluster()
         holder(self.cluster, "b").leave()
         self.cluster.run(2 * LIMITS.announce_ms)
         self.alice = asker(self.cluster, "b")
-        assert send(self.cluster, self.alice, "m1") == "queued"
+        for message_id in messages or ("m1",):
+            assert send(self.cluster, self.alice, message_id) == "queued"
         self.cluster.is_slow = True
         self.bob = ask_for(self.cluster, "a")
         self.here, self.old = self.cluster.nodes["a"], self.cluster.nodes["b"]
@@ -392,6 +393,17 @@ def test_what_comes_before_the_news_of_the_move_waits_for_that() -> None:
     assert early.outcomes() == []
     early.cluster.run()
     assert shown(early.bob) == ["m1"]
+
+
+def test_what_comes_with_the_news_does_not_overtake_what_waited_for_them() -> None:
+    """``order-of-mail``: what waited is decided first."""
+    early = Early("m1", "m2")
+    assert early.cluster._hand_out(early.here)
+    while early.cluster.hear(early.here):
+        pass
+    early.letter_comes()
+    early.cluster.run()
+    assert shown(early.bob) == ["m1", "m2"]
 
 
 def test_what_comes_before_news_that_never_come_is_decided() -> None:
