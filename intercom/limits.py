@@ -1004,6 +1004,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long a delivery is tried before it has failed."""
     peer_outcome_ms: int = MINUTE_MS
     """After which mail is brought once more to the broker its address is at home at, of which nothing was heard."""
+    letters_refused: int = 10_000
+    """Messages of other brokers that were refused, and of which a copy that comes late is known."""
     steps_never_taken: int = 1_000
     """Steps of other brokers' flows of which a copy that comes late is known."""
     peer_sessions: int = 10_000

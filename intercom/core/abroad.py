@@ -39,6 +39,7 @@ from intercom.core.outgoing import OnItsWay, Outgoing
 from intercom.core.peer_records import Arrived, Post, Posted, RemoteName, Settle
 from intercom.core.queueing import Away
 from intercom.core.records import OperationState
+from intercom.core.refused import RefusedLetters, place_of
 from intercom.core.sessions import NODE, Session
 from intercom.core.standins import PEER, RemoteConnection, RunOwner, StandIn
 from intercom.wire import reasons
@@ -143,6 +144,7 @@ class Abroad:
         """The newest attempt of what has no outcome yet, by mark and message id."""
         self._arrivals: dict[tuple[str, str], tuple[Arrived, SendLetter]] = {}
         """The newest attempt of what came and has no outcome yet, by broker and message id."""
+        self._refused = RefusedLetters(ground.limits.letters_refused)
         self._is_overdue = False
         """What is decided now has waited long enough for news of its address."""
         self._started = now
@@ -328,15 +330,13 @@ class Abroad:
                 or reasons.is_unknown(frame.reason)
                 or self.has_arrived(frame.message_id),
             )
-        self.post(
-            arrived.peer,
-            OUTCOME,
-            arrived.delivery_id,
-            letter,
-            after,
-            attempt=f"{frame.attempt_id}.{arrived.arrival}",
-            settles=arrived.arrival,
-        )
+            self._refused.note(arrived.peer, letter)
+        self._say(arrived, letter, after)
+
+    def _say(self, arrived: Arrived, letter: OutcomeLetter, after: int) -> None:
+        """Post what became of what arrived, which is done with then."""
+        attempt = f"{letter.attempt}.{arrived.arrival}"
+        self.post(arrived.peer, OUTCOME, arrived.delivery_id, letter, after, attempt=attempt, settles=arrived.arrival)
 
     def post(
         self,
@@ -402,6 +402,10 @@ class Abroad:
         self._outbox.add(Settle(fact.arrival))
 
     def _take_send(self, fact: Arrived, letter: SendLetter, now: Instant) -> None:
+        said = self._refused.of_copy(fact.peer, letter)
+        if said is not None:
+            self._say(fact, said, 0)
+            return
         address = None if letter.address is None else self._addresses.at(*letter.address)
         is_for_mailbox = letter.address is not None and not letter.to
         # Whoever comes back: it is for whoever holds the address then, or for another machine.
@@ -793,21 +797,16 @@ def broker_of(operation: Operation) -> str:
 
 def _note_answered(operation: Operation, peer: str, attempt: str) -> None:
     """Take note that a message waits here that came with this attempt: it may be handed on from now on."""
-    process, place = _place_of(peer, attempt)
+    process, place = place_of(attempt)
+    key = peer, process
     answered = operation.answered_attempts or {}
-    operation.answered_attempts = {**answered, process: max(place, answered.get(process, place))}
+    operation.answered_attempts = {**answered, key: max(place, answered.get(key, place))}
 
 
 def _was_answered(operation: Operation, peer: str, attempt: str) -> bool:
     """Tell whether what comes is older than, or is, what was answered of the same process: it is a copy."""
-    process, place = _place_of(peer, attempt)
-    return place <= (operation.answered_attempts or {}).get(process, (0, ""))
-
-
-def _place_of(peer: str, attempt: str) -> tuple[tuple[str, str], tuple[int, str]]:
-    """Return whose an attempt is, and what orders it among those of the same process."""
-    process, _, number = attempt.rpartition(".")
-    return (peer, process), (len(number), number)
+    process, place = place_of(attempt)
+    return place <= (operation.answered_attempts or {}).get((peer, process), (0, ""))
 
 
 def _delivery_id(letter: SendLetter, peer: str) -> str:

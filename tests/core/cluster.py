@@ -272,7 +272,7 @@ class Cluster:
                 self.post(node, each)
                 world.peer_told(Posted(each.number))
             elif isinstance(each, Settle):
-                node.handed_out.pop(each.arrival, None)
+                self._settle(node, each.arrival)
             elif isinstance(each, HoldTargets):
                 for key in each.keys:
                     others = [broker for broker in self.targets.get(key, ()) if broker != node.broker_id]
@@ -335,7 +335,12 @@ class Cluster:
             self.kept.append((target, kept))
             target.queue.append(kept)
         if post.settles:
-            node.handed_out.pop(post.settles, None)
+            self._settle(node, post.settles)
+
+    def _settle(self, node: Node, arrival: int) -> None:
+        """Forget what a broker is done with, however often it was handed out."""
+        kept = node.handed_out.pop(arrival, None)
+        node.handed_out = {number: each for number, each in node.handed_out.items() if each is not kept}
 
     def _hand_out(self, node: Node) -> bool:
         if not node.queue or node.is_cut or not node.is_up:
