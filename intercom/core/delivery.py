@@ -356,6 +356,18 @@ class Delivery:
             reason, code = told, UNSET  # it was there, and may have the message
         self._fail(unconfirmed.waiter, reason, code)
 
+    def address_left(self, key: str) -> None:
+        """Let go of what the holder of an address that is on another machine by now was written and has not confirmed.
+
+        It had its time to do so. Whoever sends it again reaches the newer holder; what may wait goes there as mail.
+        """
+        for unconfirmed in self._receipts.awaited_from(key):
+            if not unconfirmed.waiter.target.is_remote:
+                self._receipts.remove(unconfirmed)
+                if unconfirmed.waiter.sender.is_remote:  # its own broker remembers that it may have arrived
+                    self._operations.forget(unconfirmed.operation)
+                self._fail(unconfirmed.waiter, reasons.RECEIPT_MISSING)
+
     # --- finish (D18) -----------------------------------------------------------------------------------
 
     def _finish(self, attempt: Attempt, recipient: Session, now: Instant, *, by_reply: bool = False) -> None:

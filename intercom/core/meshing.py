@@ -108,6 +108,7 @@ class Meshing(Part):
         self._boxes = post.boxes
         self._mailing = post.mailing
         self._peers = invoking.peers
+        self._delivery = sending.delivery
         self._announced: dict[str, bytes] = {}
         """What was said last of each session that is here."""
         self._leaving: set[str] = set()
@@ -352,6 +353,7 @@ class Meshing(Part):
 
     def _left(self, address: Address, now: Instant) -> None:
         self._proxies.left(address, now)
+        self._delivery.address_left(address.key)
         self._moving.left(address, now)
         self._looking.left(address, now)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from intercom.limits import Limits
+from intercom.wire import reasons
 from tests.core.cluster import Cluster
-from tests.core.harness import Client
+from tests.core.harness import Client, answers
 from tests.core.test_abroad import confirm
 from tests.core.test_homes import AWAY, asker, claim, home_of
 from tests.core.test_in_doubt import shown
@@ -43,6 +44,33 @@ def test_what_was_done_with_when_the_address_went_counts(*, may_wait: bool) -> N
     assert home_of(scene.cluster) == "a"
     assert shown(scene.new) == (["m2"] if may_wait else [])
     assert "delivered" in scene.told(scene.alice)
+
+
+@pytest.mark.parametrize("sender", ["a", "b", "c"])
+@pytest.mark.parametrize("is_ask", [False, True])
+def test_what_must_not_wait_and_was_not_done_with_reaches_the_newer_holder_once(sender: str, *, is_ask: bool) -> None:
+    """``shown-once``: it is sent again, and nothing of it is left where the address was, and is again."""
+    cluster = Cluster("abc")
+    old = claim(cluster, "b")
+    cluster.run(LIMITS.peer_return_ms)
+    alice = asker(cluster, sender)
+
+    def write() -> list[str]:
+        more = {"expectsReply": True} if is_ask else {}
+        frames = alice.message("bob", "m1", "m1", **more)
+        cluster.run()
+        return [str(frame.get("reason", frame["type"])) for frame in answers([*frames, *alice.got()])]
+
+    assert write() == [] and shown(old) == ["m1"]
+    new = claim(cluster, "a")
+    cluster.run(LIMITS.announce_ms)
+    assert [str(frame.get("reason")) for frame in answers(alice.got())] == [reasons.RECEIPT_MISSING]
+    assert write() == [] and shown(new) == ["m1"]
+    confirm(cluster, new, "m1")
+    assert [frame["type"] for frame in answers(alice.got())] == ["delivered"]
+    back = claim(cluster, "b")
+    cluster.run(LIMITS.receipt_wait_ms)
+    assert shown(back) == []
 
 
 def test_who_does_not_leave_is_thrown_out() -> None:
