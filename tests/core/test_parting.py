@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from intercom.core.letters import OUTCOME
 from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.cluster import Cluster
@@ -71,6 +72,23 @@ def test_what_must_not_wait_and_was_not_done_with_reaches_the_newer_holder_once(
     back = claim(cluster, "b")
     cluster.run(LIMITS.receipt_wait_ms)
     assert shown(back) == []
+
+
+def test_what_was_brought_elsewhere_waits_for_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    """6.13.1: the address has come and gone here since; nobody here has it in hand."""
+    cluster = Cluster("abc")
+    claim(cluster, "b")
+    cluster.run(LIMITS.peer_return_ms)
+    alice, posted = asker(cluster), cluster.post
+    monkeypatch.setattr(cluster, "post", lambda node, post: None if post.kind == OUTCOME else posted(node, post))
+    alice.message("bob", "m1", "m1")
+    cluster.run()
+    for broker in "ac":
+        claim(cluster, broker)
+    cluster.run(LIMITS.announce_ms)
+    assert answers(alice.got()) == []
+    cluster.run(LIMITS.receipt_wait_ms)
+    assert [frame["reason"] for frame in answers(alice.got())] == [reasons.RECEIPT_MISSING]
 
 
 def test_who_does_not_leave_is_thrown_out() -> None:
