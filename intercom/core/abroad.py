@@ -656,7 +656,7 @@ class Abroad:
             elif letter.result == "failed" and letter.is_known and self._may_pass(letter):
                 return  # it may have arrived there before; whoever sends it again hears that from there
         elif letter.result == "delivered":
-            self._delivery.confirmed_elsewhere(unconfirmed, now, self._stage_that_has(unconfirmed, letter))
+            self._delivery.confirmed_elsewhere(unconfirmed, now, self._who_has_it(unconfirmed, letter))
         elif letter.result == "queued":
             self._delivery.queued_elsewhere(unconfirmed, letter.position, _kept_at(peer, letter.mark))
         else:
@@ -664,11 +664,15 @@ class Abroad:
             self._delivery.refused_elsewhere(unconfirmed, letter.reason, code, now, is_known=letter.is_known)
         self.outgoing.settled(*key, now)
 
-    def _stage_that_has(self, unconfirmed: Unconfirmed, letter: OutcomeLetter) -> Session | None:
-        """Return the session of the stage that has what was sent to its target, as far as it is seen here."""
+    def _who_has_it(self, unconfirmed: Unconfirmed, letter: OutcomeLetter) -> Session | None:
+        """Return the session that has what was sent to a stage, or to one that has left, as far as it is seen here.
+
+        That of the stage, or who holds by now the address that was meant.
+        """
         found = self._sessions.get(letter.recipient)
-        is_stage = self._sessions.get(unconfirmed.waiter.target.id) is None
-        return found if is_stage and isinstance(found, StandIn) and letter.mark.startswith(PEER) else None
+        has_left = self._sessions.get(unconfirmed.waiter.target.id) is None
+        is_meant = found is not None and (letter.mark.startswith(PEER) or found.target_identity == letter.mark)
+        return found if has_left and is_meant and isinstance(found, StandIn) else None
 
     def give_up(self, entry: OnItsWay, now: Instant) -> None:
         """Let go of a message that is on its way: it may arrive all the same, and its sender is told no more."""

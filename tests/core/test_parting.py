@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from intercom.core.letters import OUTCOME
@@ -72,6 +74,38 @@ def test_what_must_not_wait_and_was_not_done_with_reaches_the_newer_holder_once(
     back = claim(cluster, "b")
     cluster.run(LIMITS.receipt_wait_ms)
     assert shown(back) == []
+
+
+@pytest.mark.parametrize("is_told_late", [False, True])
+def test_a_question_is_answered_by_the_newer_holder(monkeypatch: pytest.MonkeyPatch, *, is_told_late: bool) -> None:
+    """6.5, 6.10.5: a third machine hears of that before it hears what became of the question where it was asked."""
+    cluster = Cluster("abc")
+    old = claim(cluster, "b")
+    cluster.run(LIMITS.peer_return_ms)
+    alice, posted = asker(cluster, "c"), cluster.post
+    alice.ask("bob", "q1", extra={"resolveReplyTarget": True})
+    cluster.run()
+    told: list[dict[str, Any]] = []
+    assert shown(old) == ["q1"]
+    if is_told_late:
+        lost = ("b", OUTCOME)
+        monkeypatch.setattr(
+            cluster, "post", lambda node, post: None if (node.name, post.kind) == lost else posted(node, post)
+        )
+    new = claim(cluster, "a")
+    cluster.run(LIMITS.announce_ms)
+    if not is_told_late:
+        assert [frame["reason"] for frame in answers(alice.got())] == [reasons.RECEIPT_MISSING]
+        told = alice.ask("bob", "q1", extra={"resolveReplyTarget": True})
+        cluster.run()
+    assert shown(new) == ["q1"]
+    confirm(cluster, new, "q1")
+    told += alice.got()
+    assert "peer_disconnected" not in [frame["type"] for frame in told]
+    assert [frame["sessionId"] for frame in told if frame["type"] == "question_target"][-1:] == [new.id]
+    new.reply(alice.id, "r1", "q1", "because")
+    cluster.run()
+    assert [frame["message"]["replyTo"] for frame in alice.got() if frame["type"] == "message"] == ["q1"]
 
 
 def test_what_was_brought_elsewhere_waits_for_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
