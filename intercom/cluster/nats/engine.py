@@ -41,8 +41,9 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _BEATS = 3
 """Signs of life of a consumer, of which one must come."""
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
-_WRONG_REVISION = 10071
-"""What the engine says no with where a key has another revision than the one that was named."""
+_WRONG_REVISION = frozenset({10071, 10164})
+"""What the engine says no with where a key has another revision than the one that was named, or will have in a moment:
+its servers are about to agree on another write of it."""
 _BUCKETS = ("brokers", "sessions", "addresses", "targets", "restoring", "routes")
 REPLICAS = 3
 """Copies where the engine is a cluster of so many servers."""
@@ -191,7 +192,7 @@ class Engine:
         try:
             stored = await self.js.publish(subject, value, headers={_EXPECTED: str(revision)})
         except APIError as error:
-            if error.err_code == _WRONG_REVISION:
+            if error.err_code in _WRONG_REVISION:
                 return None
             raise
         return stored.seq
@@ -204,7 +205,7 @@ class Engine:
         try:
             await self.js.publish(f"$KV.{self.prefix}_{what}.{key}", headers=headers)
         except APIError as error:
-            if error.err_code != _WRONG_REVISION:
+            if error.err_code not in _WRONG_REVISION:
                 raise
 
     async def get(self, what: str, key: str) -> tuple[int, bytes | None]:

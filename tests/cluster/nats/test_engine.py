@@ -9,10 +9,11 @@ import struct
 from pathlib import Path
 
 import pytest
+from nats.js.errors import APIError
 
 from intercom.cluster.nats import engine as connecting
 from intercom.cluster.nats.access import Access, Unusable
-from intercom.cluster.nats.engine import connected
+from intercom.cluster.nats.engine import Engine, connected
 from intercom.config import ClusterSettings
 
 AT_ONCE = struct.pack("ii", 1, 0)
@@ -89,3 +90,31 @@ def test_a_server_that_stands_still_does_not_keep_from_another(monkeypatch: pyte
             assert await asyncio.wait_for(ended.get(), 10) == "lively"
 
     asyncio.run(connect())
+
+
+class _Refusing:
+    """Be a store that says no to each write, with this code."""
+
+    def __init__(self, err_code: int) -> None:
+        self.error = APIError(code=400, description="wrong last sequence", err_code=err_code)
+
+    async def publish(self, subject: str, payload: bytes = b"", headers: object = None) -> object:
+        raise self.error
+
+
+@pytest.mark.parametrize("err_code", [10071, 10164])
+def test_a_key_that_somebody_else_is_writing_is_not_written(err_code: int) -> None:
+    """Section 2, addresses: two claims at once; several servers say no to one before they have agreed on the other"""
+    engine = object.__new__(Engine)
+    engine.prefix, engine.js = "p", _Refusing(err_code)  # type: ignore[assignment]
+    assert asyncio.run(engine.put_if("addresses", "k", b"", 7)) is None
+    asyncio.run(engine.delete_if("addresses", "k", 7))
+
+
+def test_another_refusal_of_the_engine_is_told() -> None:
+    engine = object.__new__(Engine)
+    engine.prefix, engine.js = "p", _Refusing(10077)  # type: ignore[assignment]
+    with pytest.raises(APIError):
+        asyncio.run(engine.put_if("addresses", "k", b"", 7))
+    with pytest.raises(APIError):
+        asyncio.run(engine.delete_if("addresses", "k", 7))
