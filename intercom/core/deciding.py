@@ -437,6 +437,9 @@ class Deciding:
         standing = self._operations.standing(operation, message.id, signature, target.target_identity)
         if standing is Standing.UNCERTAIN and not target.is_remote and operation is not None and operation.posted_to:
             standing = Standing.MOVED
+        if standing is Standing.MATCH and operation is not None and _was_asked_elsewhere(operation, target):
+            self._ask_anew(operation)
+            operation = standing = None
         after = 0 if operation is None else operation.ticket
         if (
             standing is Standing.CONFLICT
@@ -532,6 +535,11 @@ class Deciding:
             connection, sender, target, frame, message, signature, operation, answered, request, now
         )
 
+    def _ask_anew(self, operation: Operation) -> None:
+        for question in operation.questions:
+            self._asking.close(question)
+        self._operations.ask_anew(operation)
+
     def _loops(
         self, sender: Session, target: Session, message: Message, cause: str, is_answer: bool, now: Instant
     ) -> str | None:
@@ -603,6 +611,11 @@ class Deciding:
         self._answer(connection, Delivered(message_id, frame.attempt_id), ticket, otherwise)
         self._asking.settle_if_over(sender, target.id, message_id, now)
         return None
+
+
+def _was_asked_elsewhere(operation: Operation, target: Session) -> bool:
+    """Tell whether nobody where the target of an ask is now was shown it: it is asked there (D13)."""
+    return operation.is_ask and not operation.answered and operation.posted_to not in ("", target.at_peer)
 
 
 def _is_done(operation: Operation, signature: bytes, target: Session) -> bool:

@@ -367,6 +367,11 @@ class Operations:
             self._remove(operation)
             self._append_drop(operation.number)
 
+    def ask_anew(self, operation: Operation) -> None:
+        """Remove the row of an ask that was confirmed on another machine, and is asked where its target is now."""
+        self._remove(operation)
+        self._append_drop(operation.number)
+
     def rest(self, ticket: int, told: Callable[[object, Instant], None], subject: object) -> None:
         """Call ``told(subject, now)`` if the append with this ticket fails: an answer rests on that row."""
         self._ledger.rest(ticket, told, subject)

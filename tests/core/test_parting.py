@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from intercom.core.letters import OUTCOME
+from intercom.core.records import Post
 from intercom.limits import Limits
 from intercom.wire import reasons
-from tests.core.cluster import Cluster
+from tests.core.cluster import Cluster, Node
 from tests.core.harness import Client, answers
 from tests.core.test_abroad import confirm
 from tests.core.test_homes import AWAY, asker, claim, home_of
@@ -103,6 +104,48 @@ def test_a_question_is_answered_by_the_newer_holder(monkeypatch: pytest.MonkeyPa
     told += alice.got()
     assert "peer_disconnected" not in [frame["type"] for frame in told]
     assert [frame["sessionId"] for frame in told if frame["type"] == "question_target"][-1:] == [new.id]
+    new.reply(alice.id, "r1", "q1", "because")
+    cluster.run()
+    assert [frame["message"]["replyTo"] for frame in alice.got() if frame["type"] == "message"] == ["q1"]
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("to", ["a", "c"])
+def test_a_question_is_asked_where_its_address_is_when_it_is_sent_again(
+    monkeypatch: pytest.MonkeyPatch, to: str, *, is_open: bool
+) -> None:
+    """D13: the older holder was shown it, and confirmed it, and cannot answer any more."""
+    cluster = Cluster("abc")
+    old = claim(cluster, "b")
+    cluster.run(LIMITS.peer_return_ms)
+    alice, late, posted = asker(cluster), [], cluster.post
+
+    def post(node: Node, letter: Post) -> None:
+        if (node.name, letter.kind) == ("b", OUTCOME):
+            late.append((node, letter))
+        else:
+            posted(node, letter)
+
+    monkeypatch.setattr(cluster, "post", post)
+    alice.ask("bob", "q1")
+    cluster.run()
+    assert shown(old) == ["q1"]
+    confirm(cluster, old, "q1")
+    cluster.crash("a", "renewed")
+    for node, letter in late:
+        posted(node, letter)
+    cluster.run()
+    if is_open:  # it was, and waits for its sender, who is away
+        alice = asker(cluster)
+        alice.ask("bob", "q1")
+        alice.leave()
+    new = claim(cluster, to)
+    cluster.run(LIMITS.announce_ms)
+    alice = asker(cluster)
+    alice.ask("bob", "q1")
+    cluster.run()
+    assert shown(new) == ["q1"]
+    confirm(cluster, new, "q1")
     new.reply(alice.id, "r1", "q1", "because")
     cluster.run()
     assert [frame["message"]["replyTo"] for frame in alice.got() if frame["type"] == "message"] == ["q1"]
