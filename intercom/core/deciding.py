@@ -460,6 +460,10 @@ class Deciding:
             answered = self._queueing.open_question(target, sender, reply_to)
             if answered is None:
                 answered = self._queueing.late_question(target, sender, reply_to, now)
+                if answered is not None:  # it may have been told of another session that was asked before
+                    self._outbox.write(
+                        target.connection, QuestionTarget(reply_to, "", sender.id), answered.operation.ticket
+                    )
         is_answer = answered is not None
         is_known = standing is not None and standing in (Standing.MATCH, Standing.QUEUED)
         if pending_reply:

@@ -98,7 +98,9 @@ def test_an_answer_comes_although_its_question_could_not_be_asked_again_meanwhil
     confirm(cluster, bob, "q")
     bob.reply(alice.id, "r", "q", "because")
     cluster.run()
-    assert message_in(alice.got())["message"]["replyTo"] == "q"
+    told = [frame for frame in alice.got() if frame["type"] in ("question_target", "message")]
+    assert [frame["type"] for frame in told] == ["question_target", "message"]
+    assert (told[0]["sessionId"], told[1]["message"]["replyTo"]) == (bob.id, "q")
     confirm(cluster, alice, "r")
     assert only(answers(bob.got()))["type"] == "delivered"
     assert reason(bob.reply(alice.id, "r2", "q", "again")) == reasons.NO_OPEN_QUESTION
